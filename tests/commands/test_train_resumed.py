@@ -15,6 +15,8 @@ import torch
 from transformers import BertConfig, BertModel
 
 from xdpx import run as door
+from xdpx.commands import batch
+from xdpx.config.loading import load
 from xdpx.models.pytorch.bert_classification import BertClassification
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(40))]
@@ -82,6 +84,36 @@ def test_data_made_anew_under_the_same_name_is_refused(start: Start, capsys: pyt
     shutil.rmtree("data")
     preprocess()
     assert start(resume=True) == 0
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_a_finished_run_is_not_taken_for_one_of_data_made_anew(
+    start: Start, capsys: pytest.CaptureFixture[str], split: str
+) -> None:
+    assert start(resume="auto") == 0
+    preprocess()
+    assert start(resume="auto") == 0  # the same rows again
+    preprocess(1, splits=(split,))
+    assert start(resume="auto") == start() == 2
+    told = capsys.readouterr().err
+    assert told.count(f"{split}.pt was rebuilt after run had been trained and scored") == 2
+    assert start(overwrite=True, save_full_checkpoint=False) == 0
+
+
+def test_scores_of_other_held_out_rows_are_not_compared(start: Start, capfd: pytest.CaptureFixture[str]) -> None:
+    assert start(train_steps=4) == 0
+    preprocess(1, splits=("dev",))
+    assert start(resume=True) == 0
+    assert "dev.pt changed: scores cannot be compared, so the best score is reset" in capfd.readouterr().err
+
+
+def test_preprocessing_has_not_finished_where_a_raw_file_has_changed(start: Start) -> None:
+    run = load("prepro.json", "x-prepro")[0]
+    assert batch.has_finished(run)
+    Path("raw/dev.txt").write_text("w0\ta\n")
+    assert not batch.has_finished(run)
+    shutil.rmtree("raw")
+    assert batch.has_finished(run)
 
 
 def test_other_data_in_a_folder_of_its_own_is_trained_on(start: Start) -> None:

@@ -45,6 +45,7 @@ def has_finished(run: Run) -> bool:
     """Return whether status.json in the output folder says that this very run has finished; False with `overwrite`.
 
     With `train_steps`, a stage that is not the last does not count as finished for a run that requests another stage.
+    Neither does a run whose command finds it `outdated`: what it was made of has changed since.
     """
     if run.values.get("overwrite"):
         return False
@@ -53,7 +54,10 @@ def has_finished(run: Run) -> bool:
         return False
     stage, to_go = status.get("train_steps"), status.get("step", 0) < status.get("total_steps", 0)
     another_stage = stage != run.values.get("train_steps") or (stage is not None and run.values.get("resume") is True)
-    return not (to_go and another_stage)
+    if to_go and another_stage:
+        return False
+    command = run.picked("command")
+    return not (hasattr(command, "outdated") and command(run).outdated())
 
 
 def stored_status(run: Run) -> dict[str, Any]:

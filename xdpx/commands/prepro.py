@@ -11,9 +11,11 @@ from xdpx.config.loading import Run
 from xdpx.datasets.build_parameters import BuildParameters
 from xdpx.datasets.data_files import splits
 from xdpx.datasets.fitting import other_texts
+from xdpx.datasets.raw_data import identity
 from xdpx.datasets.sharded.parameters import VARIABLES, ShardParameters, shard_of
 from xdpx.logger import wrong_name
 from xdpx.utils import hub, io
+from xdpx.utils.commit import read_manifest
 from xdpx.utils.raw_places import is_table
 
 EXTRA_PACKAGES = {"excel": "openpyxl", "parquet": "pyarrow", "datasets": "pyarrow"}
@@ -49,6 +51,16 @@ class Prepro:
             return {"data_dir": [io.join(settings.data_dir, split) + shard for split in self._splits()]}
         except ConfigError:  # the run finished before, and its raw files are gone
             return {}
+
+    def outdated(self) -> bool:
+        """Return whether a raw file has changed since a split was made of it; False if the files are gone."""
+        try:
+            paths = {split: path for split, path in self._splits().items() if not is_table(path)}
+        except ConfigError:
+            return False
+        made = {split: read_manifest(self._settings.data_dir, split) for split in paths}
+        sources = {split: each.facts.get("source") for split, each in made.items() if each is not None}
+        return any(source not in (None, identity(paths[split])) for split, source in sources.items())
 
     def run(self) -> int:
         """Build the data_dir, or this task's shard of it."""

@@ -20,7 +20,7 @@ from xdpx.launch.environment import LaunchKeys, adopt_launch
 from xdpx.logger import wrong_name
 from xdpx.optimizers import NEEDED, PACKAGES
 from xdpx.optimizers.lr_schedulers import steps_of
-from xdpx.runs import devices, run_folder
+from xdpx.runs import devices, resuming, run_folder
 from xdpx.runs.length import length_of, total_updates
 from xdpx.runs.parameters import TrainParameters
 from xdpx.tokenizers import agreement
@@ -46,6 +46,10 @@ class Train:
             *self._about_data(), *self._about_meta(), *about_paths, *self._about_widths(), *self._about_callbacks(),
             *self._about_engine(), *self._about_processes(),
         ]  # fmt: skip
+
+    def outdated(self) -> bool:
+        """Return whether this very run has finished, but with data that x-prepro has rebuilt since."""
+        return resuming.data_fault(self._run, self._settings) is not None
 
     def outlook(self) -> str:
         """Return a sentence on the number of updates, for `--dry`."""
@@ -195,6 +199,8 @@ class Train:
         if settings.resume is True and found != "run":
             remedy = "Name the save_dir of the run, or use resume: auto to start one if there is none."
             yield Fault("save_dir", f"'{settings.save_dir}' contains no run to resume.", remedy)
+        elif not settings.overwrite and (fault := resuming.data_fault(self._run, settings)):
+            yield fault
         elif found == "something else" or (found == "run" and not (settings.resume or settings.overwrite)):
             yield run_folder.occupied(settings.save_dir, found)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from xdpx.checkpoints import aliases
@@ -14,7 +14,7 @@ from xdpx.config.loading import Run
 from xdpx.config.spmd_keys import SPMD
 from xdpx.datasets.evaluation_data import EvaluationData, exact_width
 from xdpx.datasets.plan import Position
-from xdpx.datasets.store import AGAIN, Store
+from xdpx.datasets.store import AGAIN, Store, digest
 from xdpx.datasets.training_data import Ranks, TrainingData
 from xdpx.engines.base import Batch, Engine, Split
 from xdpx.logger import log
@@ -78,6 +78,7 @@ class Parts:
         seed: decides all randomness.
         texts: text files that must lie beside a checkpoint, by name; filled when the model is built.
         task_metrics: computes the training metrics of the task, in addition to those of its loss.
+        scored: SHA-256 by name of the file of the rows to score on; empty if it has no manifest.
     """
 
     engine: Engine
@@ -88,6 +89,7 @@ class Parts:
     seed: int
     texts: Mapping[str, str]
     task_metrics: TrainMetrics | None = None
+    scored: Mapping[str, str] = field(default_factory=dict)
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Compute what the training log shows, from sums of facts.
@@ -134,6 +136,7 @@ def build_parts(run: Run, settings: TrainParameters, *, progress: Progress, save
     build = _build_spmd_engine if settings.engine == SPMD else _build_engine
     engine = build(run, settings, seed=seed, loss=loss, total=total, split=split, texts=texts)
     held_out = _held_out(run, settings, data, processor, seed=seed)
+    scored = data.parameters.path_of(settings.valid_subset)
     if slow := slow_average(settings.ema_decay, total):
         log.warning(slow)
     if is_higher_better(settings.major_metric) is None and "ascending_metric" not in run.origins:
@@ -153,7 +156,10 @@ def build_parts(run: Run, settings: TrainParameters, *, progress: Progress, save
             f"valid_subset: '{settings.valid_subset}' is trained on too, so its scores say nothing about new text. "
             "Set exclude_valid_from_train: true, or name another split."
         )
-    return Parts(engine, loss, data, held_out, total, seed, texts, run.picked("task").train_metrics)
+    return Parts(
+        engine, loss, data, held_out, total, seed, texts, run.picked("task").train_metrics,
+        scored={io.name(scored): found for found in [digest(scored)] if found},
+    )  # fmt: skip
 
 
 def _refuse_without_labels(run: Run, settings: TrainParameters, data: TrainingData, loss: TrainedLoss) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from xdpx.checkpoints import layout
 from xdpx.checkpoints.checkpointer import Checkpointer, NoCheckpoint
 from xdpx.config.args_file import ARGS_FILE, newest_args, write_args, write_starter_config
-from xdpx.config.faults import ConfigError, Fault, first_few, refusal
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_few, refusal
 from xdpx.config.loading import Run, fingerprint
 from xdpx.config.stored_args import read_args
 from xdpx.datasets.store import digest
@@ -67,13 +67,36 @@ def not_finite(folder: str, step: int) -> str:
 
 
 def already_done(run: Run, settings: TrainParameters) -> str | None:
-    """Return a message if this very command has already finished; None if there is work left."""
-    status = read_status(settings.save_dir) if settings.resume == "auto" else None
+    """Return a message if this very command has already finished; None if there is work left.
+
+    Raises:
+        ConfigError: it has, but its data are others by now.
+    """
+    status = _finished(run, settings) if settings.resume == "auto" else None
+    if status is None:
+        return None
+    if fault := data_fault(run, settings):
+        raise ConfigError(THIS_RUN, [fault])
+    return f"{settings.save_dir}: already finished at step {status.step} ({status.reason})."
+
+
+def data_fault(run: Run, settings: TrainParameters) -> Fault | None:
+    """Return a fault if this very command has finished, and x-prepro has rebuilt its data since; else None."""
+    status = _finished(run, settings)
+    changed = rebuilt(settings.data_dir, status.data or {}) if status is not None else []
+    if not changed:
+        return None
+    files, folder = first_few(changed, 4), settings.save_dir
+    problem = f"is '{settings.data_dir}', where {files} was rebuilt after {folder} had been trained and scored."
+    return Fault("data_dir", problem, "Train again, with overwrite: true or another save_dir; or restore the old data.")
+
+
+def _finished(run: Run, settings: TrainParameters) -> Status | None:
+    """Return the status of save_dir if this very command has finished there; None if there is work left."""
+    status = read_status(settings.save_dir)
     if status is None or status.status != "finished" or status.fingerprint != fingerprint(run):
         return None
-    if status.train_steps != settings.train_steps and status.step < status.total_steps:
-        return None
-    return f"{settings.save_dir}: already finished at step {status.step} ({status.reason})."
+    return None if status.train_steps != settings.train_steps and status.step < status.total_steps else status
 
 
 def record_parameters(run: Run, folder: str, step: int | None) -> None:
@@ -110,12 +133,16 @@ def same_data(data_dir: str, saved: Mapping[str, Any]) -> dict[str, str]:
     if saved["plan"]["data_dir"] != data_dir:
         return {}
     trained_on: dict[str, str] = saved["data"]
-    changed = [name for name, before in trained_on.items() if digest(io.join(data_dir, name)) not in {before, None}]
-    if changed:
+    if changed := rebuilt(data_dir, trained_on):
         problem = f"is '{data_dir}', where {first_few(changed, 4)} was rebuilt after this run was trained on it."
         remedy = "Restore the old data, or start a new run. To continue on other data, put them in their own folder."
         raise refusal("data_dir", problem, remedy)
     return trained_on
+
+
+def rebuilt(data_dir: str, before: Mapping[str, str]) -> list[str]:
+    """Return the names of files of data_dir that have other digests than `before`; those that are gone do not count."""
+    return [name for name, known in before.items() if digest(io.join(data_dir, name)) not in {known, None}]
 
 
 def with_own_architecture(run: Run, folder: str) -> Run:

@@ -125,6 +125,7 @@ class _Training:
     ranks: Ranks
     saved: Mapping[str, Any] = field(default_factory=dict)  # the full state that it continues from
     changed: changed_keys.Changes = field(default_factory=dict)  # since that was saved
+    judging: Sequence[str] = ()  # what of it makes scores incomparable with earlier ones
     copies: MemoryCopies | None = None  # of its state; None if they are not wanted
     adapter: CallbackAdapter | None = None  # of the callbacks that the config lists
     parts: Parts = field(init=False)
@@ -145,7 +146,9 @@ class _Training:
         changed_keys.refuse_finished(changed, progress, parts.total)
         if {"loss", "task"} & changed.keys():
             saved = changed_keys.without_facts(saved)
-        if changed_keys.judges(run, changed):
+        others = resuming.rebuilt(settings.data_dir, saved.get("metadata", {}).get("scored", {}))
+        self.judging = changed_keys.judges(run, changed) or others
+        if self.judging:
             saved = changed_keys.without_scores(saved)
         self.saved, engine = saved, parts.engine
         until = resuming.stage_end(
@@ -168,6 +171,7 @@ class _Training:
         return Status(
             "running", session.number, session.total, fingerprint(self.run), until=session.until,
             train_steps=self.settings.train_steps, best_score=session.progress.best_score,
+            data={**self.parts.data.digests, **self.parts.scored},
         )  # fmt: skip
 
     def settle(self, session: Session) -> None:
@@ -230,9 +234,8 @@ class _Training:
                 data = self.parts.data
                 length = data.groups_in(progress.epoch)
                 changed_keys.warn_of_order(self.run, self.changed, progress, length=length, shards=len(data.shards))
-            judging = changed_keys.judges(self.run, self.changed)
-            if judging and progress.best_score is not None:
-                log.info(f"{', '.join(judging)} changed: scores cannot be compared, so the best score is reset")
+            if self.judging and progress.best_score is not None:
+                log.info(f"{', '.join(self.judging)} changed: scores cannot be compared, so the best score is reset")
                 progress.forget_best()
         log.info(f"training to step {until} of {self.parts.total}, {progress.group_size} samples each")
 
@@ -347,6 +350,7 @@ class _Training:
             "total": self.parts.total,
             "plan": plan_of(self.run),
             "data": dict(self.parts.data.digests),
+            "scored": dict(self.parts.scored),
             "texts": dict(self.parts.texts),
         }
 

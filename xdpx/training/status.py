@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
@@ -27,6 +28,7 @@ class Status:
         train_steps: the setting that `until` comes from; None to train to the end.
         best_score: best score of the major metric so far.
         reason: why it ended.
+        data: SHA-256 by name of the files of data_dir that it was trained and scored on; None where that is unknown.
     """
 
     status: RunState
@@ -37,6 +39,7 @@ class Status:
     train_steps: float | None = None
     best_score: float | None = None
     reason: str = ""
+    data: Mapping[str, str] | None = None
 
     def write(self, folder: str) -> None:
         """Write it into `folder`, atomically."""
@@ -72,6 +75,7 @@ def _parsed(text: str) -> Status | None:
         found.status in get_args(RunState)
         and all(_is_whole(each) and each >= 0 for each in counts)
         and all(each is None or type(each) is float or _is_whole(each) for each in measures)
+        and isinstance(found.data, dict | None)
     )
     return found if known else None
 
