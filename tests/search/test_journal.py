@@ -106,6 +106,14 @@ def test_of_a_changed_space_the_parameter_is_told_that_differs(tmp_path: Path) -
         finish(journal(tmp_path, space=space | {"dropout": {"values": [0, 0.5]}}))
 
 
+def test_data_made_anew_are_told_unless_they_are_gone_or_were_not_noted(tmp_path: Path) -> None:
+    finish(journal(tmp_path / "old"), most=5)
+    finish(journal(tmp_path / "old", data={"out/train.pt": "1"}), most=5)
+    finish(journal(tmp_path, data={"out/train.pt": "1", "out/dev.pt": "2"}), most=5)
+    with pytest.raises(ConfigError, match=r"1 fault\n.*data_dir: 'out/dev.pt' was rebuilt after the search in"):
+        finish(journal(tmp_path, data={"out/dev.pt": "3"}))
+
+
 def test_two_processes_never_write_one_journal(tmp_path: Path) -> None:
     with journal(tmp_path), pytest.raises(LeaseHeld):
         journal(tmp_path).__enter__()

@@ -188,6 +188,16 @@ def test_what_a_key_alters_is_declared_with_it() -> None:
     assert altered_by("mask_prob", {("", "processor"): "bert_lm"}) == {"score"}
 
 
+def test_a_search_notes_the_rows_that_its_trials_are_trained_and_scored_on(
+    planned: Callable[..., Plan], data_dir: Path
+) -> None:
+    choice = {"data_dir": {"type": "categorical", "values": [str(data_dir), f"{data_dir}/../data"]}}
+    noted = planned(space=choice, base={"train_subset": "other"}).facts()["data"]
+    folders = (data_dir, f"{data_dir}/../data")
+    assert set(noted) == {f"{folder}/{split}.pt" for folder in folders for split in ("other", "dev")}
+    assert len(set(noted.values())) == 2
+
+
 def test_a_parameter_may_depend_on_a_choice_other_than_that_of_the_base_config(planned: Callable[..., Plan]) -> None:
     space = {
         "loss": {"type": "categorical", "values": ["cross_entropy", "label_smooth_ce"]},

@@ -32,6 +32,13 @@ class Tune:
         """Return the faults of the three configs and of files. Needs no torch."""
         return [*self._about_folder(), *self._about_configs()]
 
+    def outdated(self) -> bool:
+        """Return whether this very search has finished, but its configs or data have changed since."""
+        try:
+            return bool(self._plan.journal().differences())
+        except ConfigError:  # they are gone
+            return False
+
     def outlook(self) -> str:
         """Return a sentence on the planned search, for `--dry`."""
         plan, settings = self._plan, self._settings

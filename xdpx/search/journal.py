@@ -28,6 +28,8 @@ from xdpx.utils.replacing import adding
 
 FORMAT = 1
 FILE_NAME = "search.jsonl"
+DATA = "data"
+"""Fact with the digests of the files that trials are trained and scored on, by path."""
 ADVICE = "Restore the file, or choose another folder to start over."
 Line = dict[str, Any]
 Build = Callable[[Mapping[int, Values]], Search]
@@ -40,7 +42,8 @@ class Journal:
     Args:
         folder: of `search.jsonl`, which is created if missing; any path.
         facts: everything that determines the search, as plain values: space, names and parameters, seed, number of
-            trials, base config. A journal with other facts is refused.
+            trials, base config. A journal with other facts is refused. Under `DATA`, the digests of files by path;
+            some may be missing there or here.
         build: makes the search.
         lease: whether to take the lease of the folder; False if the caller holds it.
 
@@ -166,6 +169,11 @@ class Journal:
         remedy = "Put it back to continue the search, or choose another folder to start over."
         faults = []
         for key in changed:
+            if key.startswith(f"{DATA}."):
+                if key in before and key in now:
+                    path = key.removeprefix(f"{DATA}.")
+                    faults.append(Fault("data_dir", f"'{path}' was rebuilt after {there} was started.", remedy))
+                continue
             problem = f"is {_told(now, key)}, but {there} was started with {_told(before, key)}."
             faults.append(Fault(CONFIG_KEYS.get(key, key), problem, remedy))
         return faults

@@ -18,8 +18,9 @@ from xdpx.config.loading import RUN_ONLY_KEYS, Run, fingerprint, load
 from xdpx.config.overrides import ORIGIN
 from xdpx.config.reading import read_runs
 from xdpx.config.selection import Pick
+from xdpx.datasets import store
 from xdpx.runs.length import Length, length_of
-from xdpx.search.journal import Journal, facts_of
+from xdpx.search.journal import DATA, Journal, facts_of
 from xdpx.search.schedules import Budget
 from xdpx.search.search import Search, make_search
 from xdpx.search.spaces import Categorical, Dimension, Float, Space, Value, Values
@@ -241,7 +242,18 @@ class Plan:
         bases = [{key: run.values[key] for key in run.values if key not in RUN_ONLY_KEYS} for run in self.base_runs]
         text = json.dumps(bases, sort_keys=True, ensure_ascii=True, default=repr)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        return {**facts_of(self.search()), "seeds": self.settings.seeds, "base_config": f"of digest {digest}"}
+        own = {"seeds": self.settings.seeds, "base_config": f"of digest {digest}", DATA: self._digests_of_data()}
+        return {**facts_of(self.search()), **own}
+
+    def _digests_of_data(self) -> dict[str, str]:
+        """Return the SHA-256 of each file that trials are trained or scored on, by path; those without are left out."""
+        found: dict[str, str | None] = {}
+        for run in self.base_runs:
+            dataset, splits = run.parameters("dataset"), {*length_of(run).shards, run.values["valid_subset"]}
+            for folder in (run.values["data_dir"], *self._folders_of_data()):
+                paths = [dataset.model_copy(update={"data_dir": folder}).path_of(split) for split in sorted(splits)]
+                found |= {path: store.digest(path) for path in paths if path not in found}
+        return {path: known for path, known in found.items() if known is not None}
 
     def journal(self) -> Journal:
         """Return the journal of the search, not yet opened."""
