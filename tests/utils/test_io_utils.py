@@ -228,6 +228,17 @@ def test_wrong_kinds_are_refused_by_name(any_root: str) -> None:
     assert io.listdir(any_root, recursive=True) == ["folder/file"]
 
 
+@pytest.mark.parametrize("path", [".", "..", "../here", "../../work"])
+def test_the_working_directory_and_what_holds_it_are_never_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    (tmp_path / "work/here/kept").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work/here")
+    with pytest.raises(PermissionError, match="Refused to remove the working directory"):
+        io.rmtree(path)
+    assert (tmp_path / "work/here/kept").is_dir()
+
+
 def test_a_whole_bucket_or_home_is_never_removed(s3_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(f"{s3_root}/a")
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -81,13 +81,14 @@ def rmtree(io: Storages, path: StrPath) -> None:
 
     Raises:
         NotADirectoryError: it is a file or a symlink.
-        PermissionError: it is a root folder, the user's home, or a whole bucket.
+        PermissionError: it is or holds the user's home or the working directory, or is a whole bucket.
     """
     top, store = _must_be(io, path), io.remote(path) or io.local_files
     if not top.folder:
         raise NotADirectoryError(errno.ENOTDIR, "Is a file; remove removes files", os.fspath(path))
-    if _is_root(io, top.path):
-        raise PermissionError(errno.EPERM, "Refused to remove a whole disk, home or bucket", os.fspath(path))
+    if _holds_too_much(io, top.path):
+        what = "the working directory, the home, what holds them, or a bucket"
+        raise PermissionError(errno.EPERM, f"Refused to remove {what}", os.fspath(path))
     if io.islocal(path) and os.path.islink(top.path):
         raise NotADirectoryError(errno.ENOTDIR, "Is a link; remove removes it alone", os.fspath(path))
     _empty(io, top.path)
@@ -249,7 +250,10 @@ def _within(top: Entry, entry: Entry) -> str:
     return path
 
 
-def _is_root(io: Storages, path: str) -> bool:
+def _holds_too_much(io: Storages, path: str) -> bool:
     if not io.islocal(path):
         return "/" not in path.partition("://")[2].strip("/")
-    return os.path.realpath(path) in {"/", os.path.realpath(os.path.expanduser("~"))}
+    place, kept = os.path.realpath(path), [os.path.realpath(os.path.expanduser("~"))]
+    with contextlib.suppress(FileNotFoundError):  # another process has removed it
+        kept.append(os.getcwd())
+    return any(os.path.commonpath([place, each]) == place for each in kept)
