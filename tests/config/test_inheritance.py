@@ -53,7 +53,7 @@ def test_dicts_merge_one_level_deep_and_lists_are_replaced(write: Write) -> None
     assert values() == {"d": {"x": {"p": 1}, "y": 3}, "l": [1]}
 
 
-@pytest.mark.parametrize("parent", ["{x: 1}", "[{x: 1}]", "[{x: 2}, {x: 1}]", "'b'", "['b']", "[['b']]", "null", "[]"])
+@pytest.mark.parametrize("parent", ["{x: 1}", "[{x: 1}]", "'b'", "['b']", "[['b']]", "null", "[]"])
 def test_a_parent_is_a_path_a_dict_or_a_list_of_them(write: Write, parent: str) -> None:
     write("a.hjson", f"{{__parent__: {parent}, y: 2}}", "b.json", '{"x": 1}')
     assert {"x": 1, **values()} == {"x": 1, "y": 2}
@@ -249,6 +249,21 @@ def test_a_file_whose_top_level_is_a_list_is_a_loop(write: Write) -> None:
 def test_a_loop_may_hold_paths(write: Write) -> None:
     write("a.hjson", "__parent__: [['b', {x: 2}, 'c']]", "b.hjson", "x: 1", "c.hjson", "x: 3")
     assert grid() == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    "tables",
+    ["{x: 1}, {x: 2}", "{x: 1}, {x: 2, y: 3}", "{__def__: {f: 0}}, {__def__: {f: 1}}", "{x: 1}, {x: 1}, {y: 2}"],
+)
+def test_a_loop_without_its_brackets_is_a_fault(write: Write, tables: str) -> None:
+    write("a.hjson", f"__parent__: [{tables}]")
+    (run,) = read_runs("a")
+    assert [fault.remedy for fault in run.faults] == ["For a run of each, put them into [ ]: a loop."]
+
+
+def test_tables_that_add_to_each_other_are_no_loop(write: Write) -> None:
+    write("a.hjson", "__parent__: [{x: 1, e: {a: 1}}, {e: {b: 2}, x: 3}, {}, {y: 1}]")
+    assert values() == {"x": 3, "e": {"a": 1, "b": 2}, "y": 1}
 
 
 def test_a_path_may_depend_on_a_loop(write: Write) -> None:

@@ -234,6 +234,12 @@ def test_a_variable_of_the_shell_is_no_name_of_a_folder(
         assert load("draw", "x-draw")[0].values["save_dir"] == path
 
 
+@pytest.mark.parametrize("path", ["out/$(side)", "{{side}}/out", "$｛side｝", "＄{side}/x", "out/%(side)s"])
+def test_a_reference_written_as_in_another_language_is_no_name_of_a_folder(write: Write, path: str) -> None:
+    write("draw.hjson", ONE.replace("out", f'"{path}"'))
+    assert "which is not replaced: a folder of that name would be made. Write ${side}" in refused()
+
+
 def test_a_new_folder_with_an_invisible_character_in_its_path_is_refused(write: Write) -> None:
     write("draw.hjson", ONE.replace("out", '"o\u200but/a"'))
     assert "holds the invisible character U+200B. Remove it;" in refused()

@@ -21,6 +21,29 @@ from xdpx.config.reading import read_runs
 Write = Callable[..., Path]
 
 
+def test_a_macro_set_on_the_command_line_that_nothing_uses_is_a_fault(write: Write) -> None:
+    write("a.hjson", "__parent__: ./${kind}\n__def__: {fold: 1, kind: b}\ndata: out/${fold}", "b.hjson", "x: 1")
+    write("c.hjson", '__parent__: [[{data: 1}, {data: "${fold}"}]]')
+    for path, words in (("a", ["__def__.fold=2", "__def__.kind=b"]), ("c", ["__def__.fold=2"])):
+        assert not any(run.faults for run in read_runs(path, words))
+    ((fault,),) = (run.faults for run in read_runs("a", ["__def__.flod=2"]))
+    assert str(fault) == "__def__.flod (command line): changes nothing: there is no ${flod}. Did you mean 'fold'?"
+
+
+def test_a_key_is_not_set_apart_from_the_macro_that_is_used_for_it_elsewhere(write: Write) -> None:
+    text = "__def__: {seed: 1}\nseed: ${seed}\n"
+    write("a.hjson", text + "save_dir: out/${seed}", "b.hjson", text, "c.hjson", "seed: 1\nsave_dir: out/${seed}")
+    (run,) = read_runs("a", ["seed=5"])
+    assert "Set __def__.seed=... instead, or both." in str(run.faults)
+    for path, words in (
+        ("a", ["seed=5", "__def__.seed=5"]),
+        ("a", ["__def__.seed=5"]),
+        ("b", ["seed=5"]),
+        ("c", ["seed=5"]),
+    ):
+        assert not read_runs(path, words)[0].faults
+
+
 def refusal(path: str, *overrides: str) -> str:
     with pytest.raises(ConfigError) as error:
         read_runs(path, overrides)

@@ -66,6 +66,8 @@ class ConfigFiles:
         self.fatal: list[Fault] = []
         self.written: list[str] = []
         """Paths of the user's configs that were read, i.e. neither metadata nor args.py."""
+        self.referred: set[str] = set()
+        """Names used as `${name}` in the paths of parents."""
         self._tables: dict[str, list[Table]] = {}
 
     def find(self, path: str, asked: Origin, key: str) -> str | None:

@@ -7,15 +7,16 @@ Loops: the one listed first varies fastest.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Set
+from collections.abc import Container, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from xdpx.config.config_files import VERSION, ConfigFiles, kind_of, resolve_path, shown
-from xdpx.config.faults import Fault, Origin
+from xdpx.config.faults import Fault, Origin, first_few
 from xdpx.config.located import Located, Table, merge
 from xdpx.config.source_text import excerpt
-from xdpx.config.substitution import DEFINITIONS, Substitution, references
+from xdpx.config.substitution import DEFINITIONS, Substitution, macros_of, references
 
 PARENT = "__parent__"
 IGNORE = "__ignore__"
@@ -113,6 +114,7 @@ class Family:
         """Resolve the references of a parent's path; None, with a fault, if one is unknown."""
         substitution = Substitution(merge(place.above, place.below))
         value = substitution.text(located, PARENT).value
+        self.files.referred |= substitution.names
         self.files.fatal.extend(substitution.faults)
         if substitution.faults:
             return None
@@ -163,7 +165,17 @@ class Family:
         if written is None or written.value is None:
             return []
         items = written.value if isinstance(written.value, list) else [written]
+        self._tell_of_flat_loop([item for item in items if isinstance(item.value, dict)])
         return [_Ancestor(self._checked(item)) for item in items]
+
+    def _tell_of_flat_loop(self, tables: Sequence[Located]) -> None:
+        """Report a table among the parents that a later one overrides in all its keys: a loop without its brackets."""
+        for table, later in pairwise(tables):
+            if table.value and _overrides(later, table):
+                problem = f"{first_few(table.value, 3)} of this table is overridden by that of the next one."
+                fault = Fault(PARENT, problem, "For a run of each, put them into [ ]: a loop.", table.origin)
+                if fault not in self.files.faults:  # parents are expanded once for each combination of loops
+                    self.files.faults.append(fault)
 
     def _checked(self, item: Located) -> list[Located]:
         choices = item.value if isinstance(item.value, list) else [item]
@@ -199,6 +211,13 @@ class Family:
         self.files.fatal.append(Fault(PARENT, problem, remedy, located.origin))
 
 
+def _overrides(higher: Located, lower: Located) -> bool:
+    """Return whether nothing of a table is left beneath another; tables within them are merged."""
+    if not (isinstance(higher.value, dict) and isinstance(lower.value, dict)):
+        return True
+    return all(key in higher.value and _overrides(higher.value[key], low) for key, low in lower.value.items())
+
+
 def _joined(own: Table, chosen: dict[int, Table], ignored: Container[str]) -> Table:
     """Return the child merged with the chosen parents, later ones first, without the parents' keys to ignore."""
     parents = [chosen[index] for index in sorted(chosen, reverse=True)]
@@ -227,8 +246,7 @@ def _without_prefix(table: Table, prefix: str) -> Table:
 
 def _with_prefix(table: Table, prefix: str) -> Table:
     """Return a parent's table with `prefix` before every key and every reference to one of them."""
-    definitions = table.get(DEFINITIONS)
-    macros: Table = definitions.value if definitions and isinstance(definitions.value, dict) else {}
+    definitions, macros = table.get(DEFINITIONS), macros_of(table)
     names = {*macros, *(key for key in table if not key.startswith("__"))}
     prefixed: Table = {}
     for key, located in table.items():

@@ -25,6 +25,9 @@ _INVISIBLE = re.compile("[\u200b\u200e\u200f\u2060\ufeff]")
 
 _VARIABLE = re.compile(r"(?:^|/)\$([A-Za-z_]\w*)(?=/|$)")
 
+_UNLIKE_A_REFERENCE = re.compile(r"(?:[$＄%]\(|[$＄]｛|＄\{|\{\{)\s*([A-Za-z_][\w.]*)\s*(?:\)s?|｝|\}\}|\})")
+"""A name as other languages write one that is replaced, or as a Chinese keyboard writes `${name}`."""
+
 PathFindings = dict[tuple[str, str], tuple[str, str]]
 """(check, path) -> (problem, remedy), so that a path shared by all runs of a loop is checked once."""
 
@@ -98,6 +101,9 @@ def slip_in(path: str) -> tuple[str, str]:
     if variable and variable[1] in os.environ and not io.exists(path):
         problem = f"'{path}' contains ${variable[1]}, which is not replaced: a folder of that name would be made."
         return problem, "Write the path in full, or with ~ for your home directory."
+    if (unlike := _UNLIKE_A_REFERENCE.search(path)) and not io.exists(path):
+        problem = f"'{path}' contains {unlike[0]}, which is not replaced: a folder of that name would be made."
+        return problem, f"Write ${{{unlike[1]}}}; if it is part of the name, create that folder first."
     name = io.name(path)
     mark, hidden = name[len(name.rstrip(_MARKS)) :], _INVISIBLE.search(path)
     if not (mark or hidden) or io.exists(path):

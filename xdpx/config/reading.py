@@ -7,7 +7,7 @@ Types are not checked here, but in `checking`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from xdpx.config.faults import ConfigError, Fault, Origin, did_you_mean
 from xdpx.config.inheritance import IGNORE, PARENT, Family, ParentPlace, TooManyRuns
 from xdpx.config.located import MAX_VALUES, Located, Table, TooLarge, holds_meta, origins, plain
 from xdpx.config.overrides import COMMAND_LINE, ORIGIN, Override, apply_overrides, read_overrides
-from xdpx.config.substitution import DEFINITIONS, Substitution
+from xdpx.config.substitution import DEFINITIONS, Substitution, macros_of
 
 PLATFORM_KEYS = ("__gpu__", "__cpu__", "__memory__", "__worker__", "__pytorch__", "__v100__")
 """What a run requests from a cluster when it is submitted; not parameters of any class."""
@@ -85,7 +85,8 @@ def read_runs(path: str, overrides: Sequence[str] = (), *, asked: Origin = ORIGI
         raise ConfigError(str(path) or COMMAND_LINE, at_most(list(dict.fromkeys([*files.faults, *files.fatal]))))
     source = shown(found) if found else COMMAND_LINE
     runs = [_run(source, index, table, settings, files.faults) for index, table in enumerate(tables)]
-    return [replace(run, files=tuple(files.written)) for run in runs]
+    idle = _idle_macros(settings, tables, files.referred.union(*(run.referred for run in runs)))
+    return [replace(run, faults=(*run.faults, *idle), files=tuple(files.written)) for run in runs]
 
 
 def at_most(faults: Sequence[Fault], shown_faults: int = MAX_SHOWN) -> list[Fault]:
@@ -113,9 +114,11 @@ def _merged(path: str, settings: Sequence[Override], files: ConfigFiles) -> list
 
 def _run(path: str, index: int, table: Table, settings: Sequence[Override], shared: Sequence[Fault]) -> RawRun:
     """Return a run from its merged table: apply overrides, resolve references, and separate the special keys."""
+    before = table
     table, faults = apply_overrides(settings, table)
     substitution = Substitution(table)
     resolved = substitution.table()
+    faults += _parted_from_macros(settings, before, substitution.names)
     faults = [*shared, *faults, *_bad_definitions(table), *substitution.faults, *_unknown_special(resolved)]
     parameters = {key: located for key, located in resolved.items() if not key.startswith("__")}
     values, too_large = _plain_values(parameters)
@@ -132,6 +135,30 @@ def _run(path: str, index: int, table: Table, settings: Sequence[Override], shar
         version=str(resolved[VERSION].value) if VERSION in resolved else None,
         referred=frozenset(substitution.names),
     )
+
+
+def _idle_macros(settings: Sequence[Override], tables: Sequence[Table], used: Set[str]) -> list[Fault]:
+    """Return a fault for each macro set on the command line to which nothing refers, e.g. a misspelt one."""
+    asked = [override.keys[1] for override in settings if override.keys[0] == DEFINITIONS and override.keys[1:]]
+    roots = {name.partition(".")[0] for name in used}
+    known = sorted(roots & {name for table in tables for name in macros_of(table)})
+    faults = []
+    for name in (name for name in asked if name not in roots):
+        remedy = did_you_mean(name, known, f"Write ${{{name}}} where it is to be used.")
+        faults.append(Fault(f"{DEFINITIONS}.{name}", f"changes nothing: there is no ${{{name}}}.", remedy, ORIGIN))
+    return faults
+
+
+def _parted_from_macros(settings: Sequence[Override], before: Table, used: Set[str]) -> list[Fault]:
+    """Return a fault for each key that the command line sets beside the macro of its name, which the file gives it."""
+    asked = {override.keys for override in settings}
+    faults = []
+    for name in (keys[0] for keys in asked if len(keys) == 1 and (DEFINITIONS, keys[0]) not in asked):
+        linked = name in before and before[name].value == f"${{{name}}}" and name in macros_of(before)
+        if linked and name in used:
+            problem = f"would differ from {DEFINITIONS}.{name}, which its config sets it to and uses elsewhere, too."
+            faults.append(Fault(name, problem, f"Set {DEFINITIONS}.{name}=... instead, or both.", ORIGIN))
+    return faults
 
 
 def _plain_values(table: Table) -> tuple[dict[str, Any], list[Fault]]:

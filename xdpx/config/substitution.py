@@ -41,6 +41,12 @@ class _Unresolved(Exception):
         self.fault = fault
 
 
+def macros_of(table: Table) -> Table:
+    """Return what a table defines in `__def__`."""
+    definitions = table.get(DEFINITIONS)
+    return definitions.value if definitions and isinstance(definitions.value, dict) else {}
+
+
 def references(text: str) -> bool:
     """Return whether a text contains a reference (or an escaped `$${`)."""
     return "${" in text
@@ -54,8 +60,7 @@ class Substitution:
     """
 
     def __init__(self, table: Table) -> None:
-        definitions = table.get(DEFINITIONS)
-        self._definitions: Table = definitions.value if definitions and isinstance(definitions.value, dict) else {}
+        self._definitions = macros_of(table)
         self._keys = {key: located for key, located in table.items() if key != DEFINITIONS}
         self.names: set[str] = set()
         self._done: dict[str, Located] = {}
