@@ -198,6 +198,30 @@ def test_a_search_notes_the_rows_that_its_trials_are_trained_and_scored_on(
     assert len(set(noted.values())) == 2
 
 
+@pytest.mark.parametrize(
+    ("most", "told"),
+    [
+        (3, "the grid has 12 points, of which max_trials allows the first 3, with one value of hidden_size, dropout."),
+        (6, "the grid has 12 points, of which max_trials allows the first 6, with one value of hidden_size."),
+        (11, "the grid has 12 points, of which max_trials allows the first 11. Raise max_trials"),
+        (12, ""),
+    ],
+)
+def test_a_grid_that_is_cut_off_is_told(planned: Callable[..., Plan], most: int, told: str) -> None:
+    space = {"hidden_size": {"type": "int", "values": [8, 9]}, "dropout": {"type": "float", "values": [0, 0.5]}}
+    space |= {"seed": {"type": "categorical", "values": [1, 2, 3]}}
+    plan = planned(space=space, tuner="grid", max_trials=most, float_samples=2)
+    assert [told in doubt for doubt in plan.doubts()] == [True] * bool(told)
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_an_end_that_no_step_reaches_is_told(planned: Callable[..., Plan], log: bool) -> None:
+    space = {"hidden_size": {"type": "int", "values": [8, 33], "step": 2 if log else 8, "log": log}}
+    assert [*planned(space=space).doubts()] == [
+        f"hidden_size is at most 32: from 8 by step {2 if log else 8}, 33 is not reached."
+    ]
+
+
 def test_a_parameter_may_depend_on_a_choice_other_than_that_of_the_base_config(planned: Callable[..., Plan]) -> None:
     space = {
         "loss": {"type": "categorical", "values": ["cross_entropy", "label_smooth_ce"]},

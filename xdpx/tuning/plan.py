@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any
 
 from xdpx.config import catalogue
@@ -23,7 +24,7 @@ from xdpx.runs.length import Length, length_of
 from xdpx.search.journal import DATA, Journal, facts_of
 from xdpx.search.schedules import Budget
 from xdpx.search.search import Search, make_search
-from xdpx.search.spaces import Categorical, Dimension, Float, Space, Value, Values
+from xdpx.search.spaces import Categorical, Dimension, Float, Int, Space, Value, Values
 from xdpx.search.trials import Direction
 from xdpx.tuning.parameters import EQUAL_IN_FOLDS, KEPT_FROM_TRIALS, TuneParameters
 from xdpx.tuning.stages import Stage
@@ -45,6 +46,9 @@ X_TRAIN: Mapping[Pick, str] = {("", "command"): "x-train"}
 
 INSIDE = 0.381966
 """A place within a range of floats at which hardly a number is round."""
+
+MOST_COUNTED = 100_000
+"""Up to which number the points of a grid are counted."""
 
 OF_SEARCH = set(FORCED) | {"save_dir", "resume", "log_file"}
 
@@ -109,7 +113,7 @@ class Plan:
         return "higher" if self.direction == "maximize" else "lower"
 
     def doubts(self) -> Iterator[str]:
-        """Yield warnings: of a metric that may be better the other way round, and of trials scored on other rows."""
+        """Yield warnings: a metric that may be better when lower, other rows to score, values never tried."""
         if is_higher_better(self.metric) is None and "ascending_metric" not in self.base_runs[0].origins:
             yield (
                 f"ascending_metric is not set in {self.base}, so the highest {self.metric} wins. If lower is better, "
@@ -121,6 +125,26 @@ class Plan:
             yield (
                 f"trials with another data_dir are scored on other rows ({told}), so their scores are not comparable. "
                 "Give all of them the same held-out rows."
+            )
+
+        yield from self._never_tried()
+
+    def _never_tried(self) -> Iterator[str]:
+        for each in self.space.dimensions:
+            if isinstance(each, Int) and (last := each.at(1.0)) < each.high:
+                yield f"{each.name} is at most {last}: from {each.low} by step {each.step}, {each.high} is not reached."
+        if self.settings.tuner != "grid":
+            return
+        most, points = self.settings.max_trials, self.space.grid(self.options["float_samples"])
+        tried, more = list(islice(points, most)), sum(1 for _ in islice(points, MOST_COUNTED))
+        if more:
+            values = {name: {repr(point.get(name)) for point in tried} for name in self.space.names}
+            only = [name for name in self.space.names if len(values[name]) == 1]
+            told = f", with one value of {', '.join(only)}" if only else ""
+            number = f"{most + more:,}" if more < MOST_COUNTED else f"more than {more:,}"
+            yield (
+                f"the grid has {number} points, of which max_trials allows the first {most}{told}. "
+                "Raise max_trials, list fewer values, or use tuner: random."
             )
 
     def _folders_of_data(self) -> list[Value]:
