@@ -113,6 +113,13 @@ def of_several(predicted: dict[str, str], *, separator: str = ",") -> dict[str, 
     return predicted | {"target_col_name": "labels"}
 
 
+def test_labels_in_another_order_than_the_probabilities_are_refused(predicted, tmp_path: Path, capsys) -> None:
+    words = of_several(predicted)
+    Path(words["target_map_file"]).write_text("none\nart\nsport\n")
+    with pytest.raises(ConfigError, match="target_map_file: has 'art' on line 2, where 'prob' of .* another class"):
+        call("bce_threshold", tmp_path, **words)
+
+
 @pytest.mark.parametrize("separator", [",", ";"])
 def test_several_labels_and_their_separator_are_known_by_what_x_pred_wrote(
     predicted, tmp_path: Path, capsys, separator: str

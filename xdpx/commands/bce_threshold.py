@@ -99,6 +99,7 @@ class BceThreshold:
 
         from xdpx.inference.predicted_file import (
             labels_in,
+            misplaced,
             read_classes,
             read_columns,
             read_probabilities,
@@ -112,7 +113,8 @@ class BceThreshold:
         if prob.shape[1] != len(self._labels):
             problem = f"has probabilities of {prob.shape[1]} classes, target_map_file has {len(self._labels)} labels."
             raise ConfigError(path, [Fault("predict_file", problem, "Give the target_map.txt of the same data.")])
-        separator = separator_of(path, targets, read_target_prob(path), self.parameters.label_separator)
+        target_prob = read_target_prob(path)
+        separator = separator_of(path, targets, target_prob, self.parameters.label_separator)
         cells = [labels_in(cell, separator) for cell in targets]
         if separator is None and (several := next(self._several_in(targets), None)) is not None:
             problem = f"contains '{several}', which is no label or several of them."
@@ -121,6 +123,11 @@ class BceThreshold:
         rows = np.repeat(np.arange(len(cells)), [len(each) for each in cells])
         wanted = np.zeros(prob.shape, bool)
         wanted[rows, read_classes(path, [label for each in cells for label in each], self._labels, key)] = True
+        if (index := misplaced(wanted, prob, target_prob)) is not None:
+            label = self._labels.labels[index]
+            problem = f"has '{label}' on line {index + 1}, where 'prob' of {path} has another class."
+            remedy = "Give the target_map.txt of the run that predicted."
+            raise ConfigError(path, [Fault("target_map_file", problem, remedy)])
         return prob, wanted, separator is not None
 
     def _several_in(self, cells: Sequence[str]) -> Iterator[str]:

@@ -293,6 +293,22 @@ def columns_of_classes(
     return columns
 
 
+def misplaced(wanted_NC: NDArray[np.bool_], prob_NC: NDArray[np.float64], target_prob: Sequence[str]) -> int | None:
+    """Return the first class of which no row has its `target_prob` in the column of the class; None if there is none.
+
+    Args:
+        wanted_NC: the correct classes of each row.
+        prob_NC: probabilities.
+        target_prob: cells of this column; empty if there is none.
+    """
+    listed_NC = _listed(prob_NC, target_prob)
+    if listed_NC is None:
+        return None
+    known_NC = wanted_NC & listed_NC.any(axis=1, keepdims=True)
+    wrong = np.flatnonzero(known_NC.any(axis=0) & ~(known_NC & listed_NC).any(axis=0))
+    return int(wrong[0]) if len(wrong) else None
+
+
 def _are_in(has_NL: NDArray[np.bool_], may_be_NC: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which columns may belong to each label, (L, C): those that may in every row with this label."""
     found: NDArray[np.bool_] = (has_NL.T.astype(np.float32) @ ~may_be_NC) == 0
