@@ -14,7 +14,8 @@ from xdpx.config.faults import ConfigError
 from xdpx.models import models
 from xdpx.models.pytorch import encoders
 
-KINDS = ["bert", "roberta", "albert", "electra", "deberta", "deberta-v2", "modernbert", "distilbert"]
+KINDS = ["bert", "roberta", "albert", "electra", "deberta", "deberta-v2", "modernbert", "distilbert", "mpnet"]
+"""Most leave attention to torch's kernels; DeBERTa and MPNet have one of their own, and another form of masks."""
 SIZES: dict[str, Any] = {
     "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 4, "intermediate_size": 32,
     "max_position_embeddings": 40, "vocab_size": 30, "num_classes": 3, "pad_index": 0,

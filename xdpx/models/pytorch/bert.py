@@ -281,11 +281,14 @@ def _check_against_data(known: Bert.Parameters, config: PretrainedConfig) -> Non
 
 def encoder_of(config: PretrainedConfig, *, pooler: bool) -> Any:
     """Return the network of a config, with random weights; with a pooler if its architecture has one."""
-    config._attn_implementation = attention.register()
     try:
         encoder = _network(config, add_pooling_layer=pooler)
     except TypeError:  # architectures that never have a pooler
         encoder = _network(config)
+    # Others (MPNet, RoFormer, BigBird) have attention of their own, which adds the mask to its scores: a mask for
+    # torch's kernels, true at real tokens, hides no padding there.
+    if encoder._supports_sdpa:
+        encoder.set_attn_implementation(attention.register())
     use_fast_dropout(encoder)
     return encoder
 
