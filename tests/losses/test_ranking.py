@@ -124,3 +124,14 @@ def test_numbers_in_another_order_than_their_classes_are_refused_as_grades(capsy
     make("listnet").refuse_labels(["poor", "good"])
     printed = capsys.readouterr()
     assert "'poor' counts as 0, 'good' counts as 1" in printed.out + printed.err
+
+
+@pytest.mark.parametrize(("name", "most"), [("ranknet", 3), ("cross_entropy", 4)])
+def test_grades_that_are_all_relevant_or_negative_are_told(name: str, most: int, capsys: Any) -> None:
+    make(name, label_values=[1.0, 5.0]).refuse_grades(["mrr", f"hit@{most}", "acc"], ["1", "5"])
+    assert f"hit@{most}, mrr: labels are grades from 1 on" in "".join(capsys.readouterr())
+    make(name, label_values=[0.0, -1.0]).refuse_grades([f"ndcg@{most}"], ["0", "-1"])
+    assert f"ndcg@{most}: some labels are grades below 0 (down to -1)" in "".join(capsys.readouterr())
+    make(name, label_values=[2.0, 0.0]).refuse_grades(["mrr", "ndcg"], ["2", "0"])
+    make(name).refuse_grades(["mrr", "ndcg"], ["0", "1"])
+    assert "grades" not in "".join(capsys.readouterr())

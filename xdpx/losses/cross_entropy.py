@@ -17,7 +17,7 @@ from xdpx.config.faults import refusal
 from xdpx.logger import log
 from xdpx.losses.arithmetic import DeviceConstant, symmetric_divergence
 from xdpx.losses.base import Batch, Gathered, Loss, output_of
-from xdpx.losses.graded import refuse_other_grades
+from xdpx.losses.graded import refuse_other_grades, tell_of_odd_grades
 from xdpx.losses.parameters import CrossEntropyParameters, TaylorParameters
 from xdpx.metrics.classes import ClassScore, Counts
 from xdpx.metrics.judging import Judged
@@ -208,8 +208,11 @@ class CrossEntropy(Loss):
     def refuse_grades(self, names: Iterable[str], labels: Sequence[str]) -> None:
         """Raise ConfigError if a metric of queries takes classes for grades, but labels are other numbers.
 
-        A warning of more than two labels that are no numbers; which of two it is about is logged anyway.
+        A warning of more than two labels that are no numbers (which of two it is about is logged anyway), and of grades
+        that are all relevant, or negative.
         """
+        names = list(names)
+        tell_of_odd_grades(names, self.parameters.label_values)
         metric = next(filter(OF_GRADES.fullmatch, names), None)
         numbers = None not in map(number_of, labels)
         if metric is not None and self.parameters.label_values is None and (numbers or len(labels) > 2):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -13,6 +13,7 @@ from xdpx.logger import log
 from xdpx.losses.arithmetic import DeviceConstant
 from xdpx.losses.base import Loss
 from xdpx.losses.parameters import LossParameters
+from xdpx.metrics.named import OF_GRADES
 from xdpx.tokenizers.target_map import number_of
 
 
@@ -57,6 +58,11 @@ class Graded(Loss):
             return
         refuse_other_grades(names)
 
+    def refuse_grades(self, names: Iterable[str], labels: Sequence[str]) -> None:
+        """Warn of grades with which metrics of queries mean little; none is refused."""
+        del labels
+        tell_of_odd_grades(names, self.parameters.label_values)
+
 
 def refuse_other_grades(names: Sequence[str], *, metric: str = "") -> None:
     """Raise ConfigError if labels are numbers, but other ones than the grades they would count as; or tell of those.
@@ -76,3 +82,30 @@ def refuse_other_grades(names: Sequence[str], *, metric: str = "") -> None:
         written = f"Set label_values: {numbers}, or preprocess" if len(numbers) <= 10 else "Preprocess"
         raise refusal("label_values", f"is {problem}.", f"{written} with target_type: number.")
     (log.warning if metric else log.info)(f"label_values: {problem}", once=True)
+
+
+def tell_of_odd_grades(metrics: Iterable[str], grades: Sequence[float] | None) -> None:
+    """Warn of grades that are all above 0, with which all candidates are relevant, and of gains below 0.
+
+    Args:
+        metrics: their names; only those of queries are looked at.
+        grades: of the labels; None if they are the numbers of classes, which begin with 0.
+    """
+    if not grades:
+        return
+    found = sorted(filter(OF_GRADES.fullmatch, set(metrics)))
+    lowest, gains = min(grades), [name for name in found if name.startswith("ndcg")]
+    relevance = [name for name in found if name not in gains]
+    if lowest > 0 and relevance:
+        log.warning(
+            f"{', '.join(relevance)}: labels are grades from {lowest:g} on, and grades above 0 are relevant: with "
+            "every candidate relevant, these are 1 whatever the order. Use ndcg, also as major_metric; or label "
+            "what is irrelevant 0.",
+            once=True,
+        )
+    if lowest < 0 and gains:
+        log.warning(
+            f"{', '.join(gains)}: some labels are grades below 0 (down to {lowest:g}), which are negative gains: "
+            "scores may be below 0, and queries without a grade above 0 are left out. Label what is irrelevant 0.",
+            once=True,
+        )

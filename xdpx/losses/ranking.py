@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -73,6 +73,10 @@ class RankingLoss(Graded):
             "mrr": reciprocal_rank(query, grade, score),
             "ndcg": discounted_gain(query, grade, score),
         }
+
+    def refuse_grades(self, names: Iterable[str], labels: Sequence[str]) -> None:
+        """Warn of grades with which metrics of queries mean little, including those that are always computed."""
+        super().refuse_grades([*names, "mrr", "ndcg"], labels)
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]]:
         """Return the score of each row, as text."""
