@@ -108,3 +108,10 @@ def test_texts_are_not_lower_cased_for_a_cased_model_without_a_word(encoder: Non
     assert prepro(vocab_file="uncased/vocab.txt", lower=False) == 2
     assert prepro(vocab_file="silent/vocab.txt") == 0
     assert "warning: lower is true, but 33.3% of the tokens of silent/vocab.txt have capital" in capsys.readouterr().err
+
+
+def test_accents_are_not_removed_for_a_model_that_keeps_them_without_a_word(encoder: None, capsys: Any) -> None:
+    model("accented", WORDS, do_lower_case=True, strip_accents=False)
+    assert prepro(vocab_file="accented/vocab.txt") == 2
+    told = capsys.readouterr().err
+    assert "the model of accented/vocab.txt keeps accents (strip_accents). Use tokenizer: auto" in told

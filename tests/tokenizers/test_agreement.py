@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from xdpx.tokenizers.agreement import case_conflict, of_classifier, of_data, of_weights
+from xdpx.tokenizers.agreement import case_conflict, of_classifier, of_data, of_weights, word_piece_conflict
 
 
 def write(folder: Path, *tokens: str, name: str = "vocab.txt") -> str:
@@ -97,3 +98,21 @@ def test_the_case_of_texts_is_compared_with_that_of_the_vocabulary(
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     found = case_conflict(str(tmp_path / "vocab.txt"), tokens, lower=lower)
     assert (found and found[1]) == certain
+
+
+@pytest.mark.parametrize(
+    ("config", "conflict"),
+    [
+        ({"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}, None),
+        ({"strip_accents": True}, None),
+        ({"strip_accents": False}, "keeps accents (strip_accents)"),
+        ({"tokenize_chinese_chars": False}, "does not split Chinese into characters (tokenize_chinese_chars)"),
+        ({"added_tokens_decoder": {"0": {"content": "[UNK]"}}}, None),
+        ({"added_tokens_decoder": {"7": {"content": "<e1>"}}}, "finds '<e1>' whole in a text (added_tokens_decoder)"),
+    ],
+)
+def test_the_rules_of_a_model_for_texts_are_compared_with_those_of_bert(
+    tmp_path: Path, config: dict[str, Any], conflict: str | None
+) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    assert word_piece_conflict(str(tmp_path / "vocab.txt"), lower=True, special=["[UNK]"]) == conflict

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -124,3 +125,23 @@ def test_words_need_the_space_before_them_where_it_is_a_part_of_their_tokens(
     assert load(tmp_path).space_before_words is is_part
     given = AutoTokenizer.Parameters(vocab_file=str(tmp_path), space_before_words=False)
     assert AutoTokenizer(given).space_before_words is False
+
+
+@pytest.mark.parametrize(
+    ("settings", "tokens"),
+    [
+        ({}, ["[UNK]", "hello"]),
+        ({"do_lower_case": True}, ["[UNK]", "hello"]),
+        ({"do_lower_case": False}, ["[UNK]", "[UNK]"]),
+        ({"added_tokens_decoder": {"40": {"content": "Na", "normalized": False}}}, ["Na", "[UNK]", "hello"]),
+    ],
+)
+def test_a_folder_is_read_as_transformers_reads_it(tmp_path: Path, settings: dict[str, Any], tokens: list[str]) -> None:
+    from transformers import AutoTokenizer as Reference
+
+    bert().save(str(tmp_path / "tokenizer.json"))
+    config = {"tokenizer_class": "BertTokenizer", **settings}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    assert load(tmp_path).tokenize("Nax Hello") == tokens
+    assert Reference.from_pretrained(tmp_path).tokenize("Nax Hello") == tokens

@@ -22,8 +22,9 @@ from xdpx.datasets.raw_data import RawFile
 from xdpx.datasets.store import SUFFIXES
 from xdpx.loaders.base import Loader
 from xdpx.logger import log
-from xdpx.tokenizers.agreement import case_conflict
+from xdpx.tokenizers.agreement import case_conflict, word_piece_conflict
 from xdpx.tokenizers.base import Tokenizer, kept_files
+from xdpx.tokenizers.bert import SPECIAL_WORDS, BertTokenizer
 from xdpx.tokenizers.target_map import TargetMap, by_writing
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import commit, io
@@ -119,6 +120,8 @@ def gather(  # noqa: PLR0913 - the inputs of all resources
     vocabulary = _given_vocabulary(parameters, tokenizer, words)
     if vocabulary is not None and parameters.vocab_file is not None and tokenizer.obeys_lower:
         _check_case(parameters.vocab_file, vocabulary, lower=tokenizer.parameters.lower)
+        if isinstance(tokenizer, BertTokenizer):
+            _check_rules(parameters.vocab_file, lower=tokenizer.parameters.lower)
     labelled = [file.path for file in files.values() if file.labelled]
     worded = worded_splits(parameters.vocab_subset, files)
     of_words = {files[split].path for split in worded}
@@ -193,6 +196,14 @@ def _check_case(vocab_file: str, vocabulary: Vocabulary, *, lower: bool) -> None
         raise refusal("lower", problem)
     if problem:
         log.warning(f"lower {problem}")
+
+
+def _check_rules(vocab_file: str, *, lower: bool) -> None:
+    """Raise ConfigError if the model of a vocabulary splits texts by other rules than BERT's."""
+    other = word_piece_conflict(vocab_file, lower=lower, special=SPECIAL_WORDS)
+    if other is not None:
+        problem = f"is 'bert', but by its tokenizer_config.json the model of {vocab_file} {other}."
+        raise refusal("tokenizer", problem, f"Use tokenizer: auto with vocab_file: {io.parent(vocab_file)}.")
 
 
 def _refuse_doubles(vocabulary: Vocabulary) -> None:

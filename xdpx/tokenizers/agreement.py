@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from xdpx.config.faults import Fault
+from xdpx.config.faults import Fault, first_few
 from xdpx.tokenizers.target_map import folded
 from xdpx.tokenizers.vocabulary import Vocabulary, lines_of
 from xdpx.utils import io
 
 VOCABULARY, LABELS, DEFINITION, CONFIG = "vocab.txt", "target_map.txt", "tokenizer.json", "config.json"
+SETTINGS = "tokenizer_config.json"
 LISTS = (VOCABULARY, LABELS)
 """Files whose line numbers are the ids, or the classes, in a store."""
 
@@ -110,7 +111,7 @@ def case_conflict(vocab_file: str, tokens: Sequence[str], *, lower: bool) -> tup
     It is certain if it comes from `do_lower_case` in the tokenizer_config.json beside the vocabulary; without that, the
     tokens are examined.
     """
-    lowers = _json(io.join(io.parent(vocab_file), "tokenizer_config.json")).get("do_lower_case")
+    lowers = settings_in(io.parent(vocab_file)).get("do_lower_case")
     if isinstance(lowers, bool):
         verb = "lower-cases its texts" if lowers else "keeps the case of its texts"
         problem = f"is {str(lower).lower()}, but the model of {vocab_file} {verb} (tokenizer_config.json)"
@@ -127,6 +128,35 @@ def case_conflict(vocab_file: str, tokens: Sequence[str], *, lower: bool) -> tup
         problem = f"is false, but no token of {vocab_file} has a capital letter: words with one will be unknown"
         return f"{problem}. If it belongs to an uncased model, set lower: true.", False
     return None
+
+
+def word_piece_conflict(vocab_file: str, *, lower: bool, special: Collection[str]) -> str | None:
+    """Return how the tokenizer_config.json beside a vocabulary contradicts BERT's own rules for texts; else None.
+
+    Args:
+        vocab_file: word pieces.
+        lower: whether texts are lower-cased; BERT then also removes accents.
+        special: tokens that are found whole in a text.
+    """
+    known = settings_in(io.parent(vocab_file))
+    more = [token for token in added_tokens(known) if token not in special]
+    if known.get("strip_accents") not in (None, lower):
+        return f"{'keeps' if lower else 'removes'} accents (strip_accents)"
+    if known.get("tokenize_chinese_chars") is False:
+        return "does not split Chinese into characters (tokenize_chinese_chars)"
+    return f"finds {first_few(map(repr, more), 3)} whole in a text (added_tokens_decoder)" if more else None
+
+
+def settings_in(folder: str) -> dict[str, Any]:
+    """Return what tokenizer_config.json in a folder says, by which transformers reads texts; {} without one."""
+    return _json(io.join(folder, SETTINGS))
+
+
+def added_tokens(settings: Mapping[str, Any]) -> list[str]:
+    """Return the tokens that a tokenizer_config.json adds to those of the model."""
+    added = settings.get("added_tokens_decoder")
+    tokens = added.values() if isinstance(added, dict) else ()
+    return [str(token["content"]) for token in tokens if isinstance(token, dict) and "content" in token]
 
 
 def _beside(folder: str) -> tuple[str, list[str]] | None:

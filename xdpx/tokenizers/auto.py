@@ -8,12 +8,20 @@ from typing import Any, ClassVar
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault, refusal
 from xdpx.config.parameters import param
+from xdpx.tokenizers.agreement import added_tokens, settings_in
 from xdpx.tokenizers.base import LibraryTokenizer
 from xdpx.tokenizers.characters import Boundaries
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import hub, io
 
 FILE = "tokenizer.json"
+SAME_SETTING = (
+    ("do_lower_case", "lowercase"),
+    ("strip_accents", "strip_accents"),
+    ("tokenize_chinese_chars", "handle_chinese_chars"),
+    ("add_prefix_space", "add_prefix_space"),
+)
+"""Keys of tokenizer_config.json, and what they are called in a normalizer or pre-tokenizer of tokenizer.json."""
 SPACES = ("\u0120", "\u2581")
 """Signs for a space in the tokens of byte-level and SentencePiece tokenizers: G with a dot, a lower block."""
 
@@ -55,9 +63,10 @@ class AutoTokenizer(LibraryTokenizer):
             raise ConfigError(THIS_RUN, [fault])
         if io.isfile(source):
             return _read(source)
-        if io.isfile(io.join(source, FILE)):
-            return _read(io.join(source, FILE))
-        return _ask_transformers(source)
+        if not io.isfile(io.join(source, FILE)):
+            return _ask_transformers(source)
+        definition = _read(io.join(source, FILE))
+        return _ask_transformers(source) if _is_overruled(definition, source) else definition
 
     @cached_property
     def library(self) -> Any:
@@ -108,6 +117,22 @@ def _stays_whole(token: dict[str, Any]) -> bool:
     """Return whether an added token is found in a text in any context."""
     plain = not token.get("normalized") and not token.get("single_word")
     return plain and not any(character.isspace() for character in token["content"])
+
+
+def _is_overruled(definition: str, folder: str) -> bool:
+    """Return whether the tokenizer_config.json of a folder contradicts its tokenizer.json.
+
+    Which of them holds depends on the class of the tokenizer, so that transformers has to say.
+    """
+    settings = settings_in(folder)
+    try:
+        found: dict[str, Any] = json.loads(definition)
+    except ValueError:
+        return False  # the library says what is wrong with it
+    parts = [found.get(name) or {} for name in ("normalizer", "pre_tokenizer")]
+    pairs = [(settings.get(key), part.get(name)) for part in parts for key, name in SAME_SETTING if name in part]
+    there = {token.get("content") for token in found.get("added_tokens") or []}
+    return any(said not in (None, done) for said, done in pairs) or not there.issuperset(added_tokens(settings))
 
 
 def _read(path: str) -> str:
