@@ -126,6 +126,27 @@ def test_a_file_that_lacks_most_of_the_encoder_is_refused_unless_what_fits_is_as
     assert "bert.embeddings.word_embeddings.weight" in model.not_in_file
 
 
+def test_layers_that_a_file_lost_are_told(folder, tmp_path, capsys):
+    weights = BertModel.from_pretrained(folder).state_dict()
+    kept = {name: value for name, value in weights.items() if ".layer.2." not in name}
+    save_file(kept, tmp_path / "hf" / "model.safetensors")
+    build(pretrained_model=folder).load_pretrained(torch.load)
+    said = "".join(capsys.readouterr())
+    assert "warning: " in said
+    assert "16 weights of some layers are missing, and random at first: bert.encoder.layer.2." in said
+
+
+def test_a_classifier_that_was_asked_for_and_would_be_random_is_refused(folder, tmp_path, capsys):
+    with pytest.raises(ConfigError, match=r"load_cls_weights: is true, .* lacks classifier\.weight, classifier\.bias"):
+        build(pretrained_model=folder, load_cls_weights=True).load_pretrained(torch.load)
+    build(pretrained_model=folder, load_cls_weights=True, strict_size=False).load_pretrained(torch.load)
+    tagger = build("bert_token", pretrained_model=folder, num_classes=3)
+    torch.save(tagger.state_dict(), tmp_path / "hf" / "tagger.pt")
+    source = str(tmp_path / "hf" / "tagger.pt")
+    build("bert_token", source, num_classes=3, load_cls_weights=True, use_crf=True).load_pretrained(torch.load)
+    assert "warning" not in "".join(capsys.readouterr())
+
+
 def test_another_vocabulary_is_refused_or_gets_new_embeddings(folder):
     with pytest.raises(ConfigError, match="31 in the data.*30 tokens"):
         build(pretrained_model=folder, vocab_size=31)

@@ -1,9 +1,11 @@
 import numpy as np
+import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import BertConfig, BertForPreTraining
+from transformers import BertConfig, BertForPreTraining, BertModel, RobertaConfig, RobertaForMaskedLM
 
 from xdpx.checkpoints.trusted import load_tensors
+from xdpx.config.faults import ConfigError
 from xdpx.models import models
 
 TINY = {
@@ -12,10 +14,11 @@ TINY = {
 }  # fmt: skip
 
 
-def build(**keys):
-    kind = models["bert_pretrain"]
+def build(name="bert_pretrain", **keys):
+    kind = models[name]
     torch.manual_seed(0)
-    return kind(kind.Parameters(**{"pretrained_model": None, "num_classes": 2, **TINY, **keys}))
+    classes = {"num_classes": 2} if name == "bert_pretrain" else {}
+    return kind(kind.Parameters(**{"pretrained_model": None, **classes, **TINY, **keys}))
 
 
 def inputs():
@@ -48,6 +51,30 @@ def test_a_classifier_of_other_classes_is_left_out(tmp_path):
     model.load_pretrained(load_tensors)
     assert model.cls.seq_relationship.weight.shape == (3, 8)
     assert torch.equal(model.bert.pooler.dense.weight, source.bert.pooler.dense.weight)
+
+
+def test_the_head_of_roberta_is_taken_over(tmp_path, capsys):
+    torch.manual_seed(1)
+    reference = RobertaForMaskedLM(RobertaConfig(**TINY, pad_token_id=0, type_vocab_size=1)).eval()
+    for weight in reference.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    reference.save_pretrained(tmp_path)
+    model = build("bert_prompt", pretrained_model=str(tmp_path), pad_index=0).eval()
+    model.load_pretrained(load_tensors)
+    given = inputs()
+    expected = reference(given["input_ids"], given["attention_mask"].long()).logits.flatten(0, 1)
+    np.testing.assert_allclose(model(**given).detach(), expected[given["masked_positions"]].detach(), atol=1e-5)
+    assert "warning" not in "".join(capsys.readouterr())
+
+
+def test_a_head_that_begins_at_random_is_told_and_refused_for_prompts(tmp_path, capsys):
+    BertModel(BertConfig(**TINY)).save_pretrained(tmp_path)
+    for name in ("bert_lm", "bert_pretrain"):
+        build(name, pretrained_model=str(tmp_path)).load_pretrained(load_tensors)
+        assert "warning: " in (said := "".join(capsys.readouterr()))
+        assert "has no head for masked tokens of BERT's form, so that it begins at random" in said
+    with pytest.raises(ConfigError, match="prompts would be filled at random"):
+        build("bert_prompt", pretrained_model=str(tmp_path)).load_pretrained(load_tensors)
 
 
 def test_gradients_reach_every_weight():

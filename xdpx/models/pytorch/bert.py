@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig
 
-from xdpx.config.faults import ConfigError, first_line, nearest, refusal
+from xdpx.config.faults import ConfigError, first_few, first_line, nearest, refusal
 from xdpx.models.pytorch import adapters, encoders, pruning, weights
-from xdpx.models.pytorch.base import Model
+from xdpx.models.pytorch.base import Model, ReadWeights
 from xdpx.models.pytorch.modules import attention, first_token
 from xdpx.models.pytorch.modules.dropout import use_fast_dropout, use_mixout, with_anchors
 from xdpx.models.pytorch.parameters import BertParameters
@@ -114,6 +114,24 @@ class Bert(Model):
         # Architectures trained without segments have one row for them, or none, or no such input.
         segments = getattr(self.config, "type_vocab_size", 0) > 1
         return {**given, "token_type_ids": token_type_ids} if segments else given
+
+    def load_pretrained(self, read_weights: ReadWeights) -> None:
+        """As `Model.load_pretrained`; with `load_cls_weights`, a file without the whole classifier is refused.
+
+        Raises:
+            ConfigError: see there; or the classifier, or a layer that it reads, would be random.
+        """
+        super().load_pretrained(read_weights)
+        known = self.parameters_used
+        if not (getattr(known, "load_cls_weights", False) and known.strict_size):
+            return
+        # Transition scores of tags begin at 0, and the units of numbers are those of the data.
+        head = [name for name in self.not_in_file if not weights.is_encoder(name)]
+        lacking = [name for name in head if not name.startswith(("neighbours", "units."))]
+        if lacking:
+            problem = f"is true, but '{known.pretrained_model}' lacks {first_few(lacking, weights.MOST_NAMES_SHOWN)}"
+            remedy = "Its classifier has another form, or it has none: set load_cls_weights: false for a new one."
+            raise refusal("load_cls_weights", f"{problem}, which would be random.", remedy)
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Rename foreign weights, and remove pruned heads."""

@@ -5,15 +5,25 @@ B rows or sessions, K messages, T positions, N messages that are not padding, H 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from torch import Tensor, nn, tanh
+from transformers import PretrainedConfig
 from transformers.models.bert.modeling_bert import BertOnlyMLMHead, BertPreTrainingHeads
 
 from xdpx.config import parameters as declare
+from xdpx.config.faults import refusal
+from xdpx.logger import log
+from xdpx.models.pytorch.base import ReadWeights
 from xdpx.models.pytorch.bert import Bert, new_linear
 from xdpx.models.pytorch.parameters import RMRParameters
 from xdpx.models.pytorch.word_model import given
+
+HEAD = "cls.predictions."
+"""Beginning of the names of the head for masked tokens."""
+OF_ROBERTA = {"dense": "transform.dense", "layer_norm": "transform.LayerNorm", "bias": "bias", "decoder": "decoder"}
+ROBERTA_HEAD = re.compile(r"^lm_head\.(dense|layer_norm|bias|decoder)\b")
 
 
 class BertLanguageModel(Bert):
@@ -48,6 +58,15 @@ class BertLanguageModel(Bert):
         logits: Tensor = self.cls(chosen)
         return logits
 
+    def load_pretrained(self, read_weights: ReadWeights) -> None:
+        """As `Bert.load_pretrained`; a warning tells if the file has no head for masked tokens."""
+        super().load_pretrained(read_weights)
+        tell_of_new_head(self)
+
+    def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Rename foreign weights, also those of RoBERTa's head."""
+        return super().adapt(named_as_in_bert(found, self.config))
+
 
 class BertPrompt(BertLanguageModel):
     """The network of `bert_lm`, whose predictions at the blanks of a template are mapped to classes; no new weights.
@@ -58,6 +77,41 @@ class BertPrompt(BertLanguageModel):
 
     class Parameters(BertLanguageModel.Parameters):
         """Keys of `bert_prompt`."""
+
+    def load_pretrained(self, read_weights: ReadWeights) -> None:
+        """As for `bert_lm`; but a file without a head for masked tokens is refused.
+
+        Raises:
+            ConfigError: see there; or there is no such head, which gives all of the answers.
+        """
+        super().load_pretrained(read_weights)
+        known = self.parameters_used
+        if known.strict_size and lacks_head(self):
+            problem = f"is '{known.pretrained_model}', without a head for masked tokens"
+            remedy = "Name a model that has one, such as BertForMaskedLM or RobertaForMaskedLM."
+            raise refusal("pretrained_model", f"{problem}: prompts would be filled at random.", remedy)
+
+
+def lacks_head(model: Bert) -> bool:
+    """Return whether the weights that were loaded had no head for masked tokens."""
+    return any(name.startswith(HEAD) for name in model.not_in_file)
+
+
+def tell_of_new_head(model: Bert) -> None:
+    """Warn if the weights that were loaded had no head for masked tokens, or one of another form."""
+    if lacks_head(model):
+        source = model.parameters_used.pretrained_model
+        log.warning(f"{source}: has no head for masked tokens of BERT's form, so that it begins at random ({HEAD}*).")
+
+
+def named_as_in_bert(found: Mapping[str, Tensor], config: PretrainedConfig) -> dict[str, Tensor]:
+    """Return weights with those of RoBERTa's head for masked tokens under the names of BERT's, which is the same.
+
+    Only if the activation is RoBERTa's, too. MPNet, Longformer, LUKE and others have that head.
+    """
+    if getattr(config, "hidden_act", None) != "gelu":
+        return dict(found)
+    return {ROBERTA_HEAD.sub(lambda match: HEAD + OF_ROBERTA[match[1]], name): each for name, each in found.items()}
 
 
 CLASSIFIER = "cls.seq_relationship."
@@ -101,9 +155,15 @@ class BertPretrain(Bert):
         tokens, classes = self.cls(chosen, output.pooler_output)
         return tokens, classes
 
+    def load_pretrained(self, read_weights: ReadWeights) -> None:
+        """As `Bert.load_pretrained`; a warning tells if the file has no head for masked tokens."""
+        super().load_pretrained(read_weights)
+        tell_of_new_head(self)
+
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Rename foreign weights; drop a classifier of another number of classes."""
-        return fitting_classifier(super().adapt(found), CLASSIFIER, self.num_classes)
+        ours = super().adapt(named_as_in_bert(found, self.config))
+        return fitting_classifier(ours, CLASSIFIER, self.num_classes)
 
 
 def fitting_classifier(found: dict[str, Tensor], prefix: str, num_classes: int) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ SHARD_TABLES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 TF_INDEX = ".index"
 TF_NAMES = (*NAMES, "albert_config.json")
 MOST_NAMES_SHOWN = 8
+NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+"""The number of a layer in the name of a weight."""
 
 
 def read(
@@ -95,6 +98,7 @@ def take_over(
             own[name].copy_(found[name])
     unexpected = [name for name in found if name not in own]
     _report(source, fitting, missing=missing, unexpected=unexpected, mismatched=mismatched)
+    _tell_of_lost_layers(fitting, missing, source)
     return [*missing, *mismatched]
 
 
@@ -112,6 +116,16 @@ def _refuse_a_fragment(own: Mapping[str, Tensor], missing: Sequence[str], source
             f"{first_few(absent, MOST_NAMES_SHOWN)}.",
             "Use the architecture of that file (num_hidden_layers, model_type); or strict_size: false for random ones.",
         )
+
+
+def _tell_of_lost_layers(fitting: Sequence[str], missing: Sequence[str], source: str) -> None:
+    """Warn of weights that are missing in some layers of a stack only: the file is cut, or of fewer layers."""
+    of_any_layer = {NUMBER.sub("*", name) for name in fitting}
+    lost = [name for name in missing if NUMBER.search(name) and NUMBER.sub("*", name) in of_any_layer]
+    if lost:
+        shown = first_few(lost, MOST_NAMES_SHOWN)
+        problem = f"{source}: {_weights(lost)} of some layers are missing, and random at first: {shown}"
+        log.warning(f"{problem}. Unless that is intended, fetch the model again, or use its number of layers.")
 
 
 def is_encoder(name: str) -> bool:
