@@ -50,6 +50,9 @@ def test_words_with_a_vector(tmp_path: Path) -> None:
     [
         ("a 1 2\nb 1\n", r"vectors\.txt:2: has 1 numbers after its word, not 2"),
         ("a 1 x\n", r"vectors\.txt:1: contains something that is not a number"),
+        ("a 1 nan\n", r"vectors\.txt:1: contains NaN, or a number that is infinite"),
+        ("a 1 1e300\n", r"vectors\.txt:1: contains NaN, or a number that is infinite"),
+        ("b 1 2\na 0.5 -1.5 2.5\n", r"vectors\.txt:2: has 3 numbers after its word, not 2"),
         ("q 1 2\n", "contains no word of the vocabulary"),
         ("", "contains no word of the vocabulary"),
     ],
@@ -57,3 +60,13 @@ def test_words_with_a_vector(tmp_path: Path) -> None:
 def test_what_is_no_file_of_vectors_is_refused(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read(tmp_path / "vectors.txt", content)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path: Path) -> None:
+    assert read(tmp_path / "vectors.txt", b"\xef\xbb\xbfa 1 2\n")[2].tolist() == [1, 2]
+
+
+def test_words_that_have_a_vector_in_another_case_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "vectors.txt").write_text("A 1 2\nzz 3 4\nZZ 3 4\nqQ 1 1\n")
+    vectors = read_vectors(str(tmp_path / "vectors.txt"), VOCABULARY, seed=1, special_words=())
+    assert (vectors.num_found, vectors.num_in_other_case) == (1, 1)

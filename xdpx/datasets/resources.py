@@ -33,6 +33,8 @@ from xdpx.utils.verified import RESOURCES, refuse_altered, trouble_of
 NAME = RESOURCES
 """Name of the commit of all resources: they change together."""
 
+OFTEN = 0.1
+"""Share of words that have a vector only in another case from which a warning is logged."""
 LITTLE_KNOWN = 0.5
 """Share of running words below which the vocabulary covers so few that a warning is logged."""
 
@@ -279,7 +281,19 @@ def _vectors(parameters: BuildParameters, vocabulary: Vocabulary, words: Words) 
         f"Word vectors: {vectors.num_found:,} of {len(vocabulary):,} words have a vector "
         f"({vectors.num_found / len(vocabulary):.1%}); {vectors.matrix.shape[1]} numbers each"
     )
+    _tell_of_few_vectors(vectors, len(vocabulary), path)
     return vectors
+
+
+def _tell_of_few_vectors(vectors: embeddings.WordVectors, size: int, path: str) -> None:
+    """Warn if most words of a vocabulary have a random vector, or many only because of their case."""
+    others = vectors.num_in_other_case
+    if others > OFTEN * size:
+        problem = f"{others:,} of {size:,} words have a vector in {path} only in another case, and begin at random"
+        log.warning(f"{problem}. Use vectors of texts in the case of yours, or set lower as theirs.")
+    elif vectors.num_found < LITTLE_KNOWN * size:
+        problem = f"only {vectors.num_found:,} of {size:,} words have a vector in {path}; the others begin at random"
+        log.warning(f"{problem}. Are they of this language, and of words as this tokenizer splits them?")
 
 
 def make_meta(
