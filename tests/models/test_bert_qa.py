@@ -50,6 +50,29 @@ def test_the_json_of_squad_becomes_rows(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("article", "message"),
+    [
+        ({"paragraph": []}, "has an article without a list 'paragraphs', but with: paragraph"),
+        ({"paragraphs": [{"context": "a", "qa": []}]}, "has a paragraph without a list 'qas', but with: context, qa"),
+        ({"paragraphs": [None]}, "has a paragraph without a list 'qas', but with: NoneType"),
+    ],
+)
+def test_questions_are_not_lost_by_another_key(tmp_path: Path, article: dict[str, Any], message: str) -> None:
+    sound = {"paragraphs": [{"context": "a", "qas": [{"question": "b"}]}]}
+    (tmp_path / "a.json").write_text(json.dumps({"data": [sound, article]}))
+    with pytest.raises(ConfigError, match=message):
+        list(parsers["squad"](parsers["squad"].Parameters()).read(str(tmp_path / "a.json")))
+
+
+def test_a_question_that_is_impossible_and_answered_is_a_bad_line(tmp_path: Path) -> None:
+    question = {"question": "b", "answers": [{"text": "a", "answer_start": 0}], "is_impossible": True}
+    data = [{"paragraphs": [{"context": "a", "qas": [question]}]}]
+    (tmp_path / "a.json").write_text(json.dumps({"data": data}))
+    ((_, found),) = parsers["squad"](parsers["squad"].Parameters()).read(str(tmp_path / "a.json"))
+    assert found == (1, "has is_impossible: true, and answers")
+
+
 def test_an_answer_is_a_part_of_a_text_that_stays_whole() -> None:
     loader = loaders["qa"](loaders["qa"].Parameters(tokenizer="space"))
     rows = [["q", "aba", "a", "2"], ["q", "aba", "a"], ["q", "aba", " "], ["q", "aba"], ["q", "aba", "c", "0"]]
