@@ -27,7 +27,7 @@ def x(command: str, **keys: Any) -> int:
 
 def prepro(folder: str = "data", **keys: Any) -> int:
     return x("x-prepro", data_source="raw", data_dir=folder, loader="single", processor="bert_single",
-             tokenizer="bert", max_len=8, **{"vocab_file": "model/vocab.txt", **keys})  # fmt: skip
+             max_len=8, **{"tokenizer": "bert", "vocab_file": "model/vocab.txt", **keys})  # fmt: skip
 
 
 def model(folder: str, words: list[str], **config: Any) -> None:
@@ -115,3 +115,14 @@ def test_accents_are_not_removed_for_a_model_that_keeps_them_without_a_word(enco
     assert prepro(vocab_file="accented/vocab.txt") == 2
     told = capsys.readouterr().err
     assert "the model of accented/vocab.txt keeps accents (strip_accents). Use tokenizer: auto" in told
+
+
+def test_a_split_is_not_added_with_other_rules_for_tokens(encoder: None, capsys: Any) -> None:
+    train, dev = {"train.txt": "train"}, {"dev.txt": "dev"}
+    assert prepro(data_files=train) == 0
+    labels = {"target_map_file": "data/target_map.txt"}
+    for other in ({"tokenizer": "char_zh"}, {"lower": False}):
+        assert prepro(data_files=dev, **labels, **other) == 2
+        assert "in the earlier splits in data (train). Set " in capsys.readouterr().err
+    assert prepro(data_files=dev, **labels) == 0
+    assert prepro(data_files={**train, **dev}, **labels, lower=False) == 0  # no other split stays

@@ -36,6 +36,7 @@ from xdpx.datasets.workers import Crew
 from xdpx.datasets.writing import PartWriter, assemble
 from xdpx.logger import EarlyLines, ProgressBar, log
 from xdpx.processors.samples import Ragged, Samples
+from xdpx.tokenizers.base import kept_files
 from xdpx.tokenizers.encoder import Encoder
 from xdpx.tokenizers.target_map import number_of
 from xdpx.utils import commit, io
@@ -75,6 +76,11 @@ def build(run: Run, work: BlockWork | None = None) -> dict[str, int]:
         except BaseException as error:
             builder.give_up(error)
             raise
+
+
+LOOKED_AT = frozenset({"vocab_file", "space_before_words"})
+"""Keys of tokenizers that are compared with those of earlier splits elsewhere."""
+ANEW = "use another data_dir"
 
 
 class Builder:
@@ -146,6 +152,7 @@ class Builder:
         if with_vectors or self._parameters.pretrained_embeddings is None:
             resources.refuse_changes(self._data_dir, old, self._meta, found)
             self._refuse_other_words(old)
+            self._refuse_other_tokens(old)
         self._start_from(old)
         self._recipe = self._make_recipe(found)
         self._labels = build_report.LabelCounts(found.target_map, numbers=self._parameters.target_type == "number")
@@ -162,6 +169,27 @@ class Builder:
             problem = f"is {now}, but words of the earlier splits in {self._data_dir} ({there}) were encoded otherwise."
             remedy = f"Use another data_dir, or set {key}: {str(before).lower()}."
             raise ConfigError(self._data_dir, [Fault(key, problem, remedy)])
+
+    def _refuse_other_tokens(self, old: Mapping[str, Any]) -> None:
+        """Raise ConfigError if splits that stay were split into tokens by other rules, which ids do not show."""
+        path = io.join(self._data_dir, ARGS_FILE)
+        stay = ", ".join(split for split in old.get("data_size", ()) if split not in self.files)
+        if not (stay and io.isfile(path)):
+            return
+        before, where = read_prepro_args(path), f"the earlier splits in {self._data_dir} ({stay})"
+        now = {"tokenizer": self._run.values["tokenizer"], **self._tokenizer.parameters.model_dump()}
+        faults = [
+            Fault(key, f"is {value}, but {before[key]} in {where}.", f"Set {key}: {before[key]}, or {ANEW}.")
+            for key, value in now.items()
+            if before.get(key, value) != value and key not in LOOKED_AT
+        ]
+        for name, text in [] if faults else kept_files(self._tokenizer).items():
+            kept = io.join(self._data_dir, name)
+            if io.isfile(kept) and _text_of(kept) != text:
+                problem = f"gives another {name} than that of {where}."
+                faults.append(Fault("vocab_file", problem, f"Set vocab_file: {kept}, or {ANEW}."))
+        if faults:
+            raise ConfigError(self._data_dir, faults)
 
     def _first_look(self) -> Look:
         """Examine the first rows of all files; raises ConfigError if they are certainly not parsed as intended."""
@@ -403,3 +431,8 @@ def _sizes(data_dir: str, told: Mapping[str, int]) -> dict[str, int]:
         split: told[split] if manifest is None else manifest.facts.get("num_samples", told[split])
         for split, manifest in found.items()
     }
+
+
+def _text_of(path: str) -> str:
+    with io.open(path, "r", encoding="utf-8") as file:
+        return str(file.read())
