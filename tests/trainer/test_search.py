@@ -154,6 +154,60 @@ def test_a_trial_without_a_value_has_that_of_the_user_and_not_of_the_trial_befor
     assert tried == [(0.1, 7), (0.5, 8)]
 
 
+def test_a_trial_begins_with_the_weights_of_its_own_seed(tmp_path: Any) -> None:
+    trainer = searcher(tmp_path, save_strategy="no")
+    made: list[float] = []
+
+    def model() -> Line:
+        line = Line()
+        made.append(line.layer.weight.item())
+        return line
+
+    trainer.model_init, trainer.hp_search_backend = model, "ray"
+    for seed in (7, 8, 7):
+        trainer.train(trial={"seed": seed, "max_steps": 1})
+    assert made[0] == made[2] != made[1]
+
+
+class Classes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 2)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, Any]:
+        logits = self.layer(x)
+        loss = None if labels is None else nn.functional.cross_entropy(logits, labels)
+        return {"loss": loss, "logits": logits}
+
+
+def test_a_trial_trains_with_its_own_label_smoothing_and_noise_and_not_with_those_of_the_trial_before(
+    tmp_path: Any,
+) -> None:
+    rows = [{"x": torch.tensor([float(i)]), "labels": i % 2} for i in range(8)]
+    args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True, max_steps=1, save_strategy="no")
+    trainer = Trainer(args=args, train_dataset=rows, model_init=Classes)
+    trainer.hp_search_backend = "ray"
+    losses = [trainer.train(trial={"label_smoothing_factor": each}).training_loss for each in (0.0, 0.6, 0.0)]
+    assert losses[0] == losses[2] != losses[1]
+    for trial in ({"neftune_noise_alpha": 5.0}, {"seed": 1}):
+        trainer._hp_search_setup(trial)
+        assert trainer.neftune_noise_alpha == trial.get("neftune_noise_alpha")
+
+
+def test_a_value_that_a_trial_cannot_change_is_warned_of(tmp_path: Any, capsys: Any) -> None:
+    trainer = searcher(tmp_path)
+    trainer.hp_search_backend = "ray"
+    search.take_trial(trainer._run, {"bf16": True})
+    assert "bf16 is read when the Trainer is made" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not HAS_RAY, reason="ray is not installed")
+@pytest.mark.parametrize("direction", ["min", ["minimize"]])
+def test_a_direction_that_ray_would_take_for_the_other_is_refused(tmp_path: Any, direction: Any) -> None:
+    with pytest.raises(ValueError, match="Use 'minimize' or 'maximize'"):
+        searcher(tmp_path).hyperparameter_search(n_trials=1, backend="ray", direction=direction)
+
+
 def test_a_space_that_returns_no_dict_is_refused(tmp_path: Any) -> None:
     trainer = searcher(tmp_path)
     trainer.hp_search_backend, trainer._run.search.space = "optuna", lambda trial: None

@@ -110,11 +110,11 @@ def train(
     with ExitStack() as afterwards:
         run.is_in_train = True
         afterwards.callback(setattr, run, "is_in_train", False)
+        methods._hp_search_setup(trial)  # first, as it may set the seed and what the loss is
         if methods.model_init is not None:
             seed_training(args.seed, full_determinism=args.full_determinism)
             methods._take_model(methods.call_model_init(trial))
             run.optimizer = run.lr_scheduler = None
-        methods._hp_search_setup(trial)
         run.take_batch_size()
         preparing.before_training(run.model, args, methods.processing_class)  # type: ignore[arg-type]  # texts are read
         if methods.neftune_noise_alpha:  # 0, too, means no noise, as in the original

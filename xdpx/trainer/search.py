@@ -32,6 +32,8 @@ Model = TypeVar("Model")
 BACKENDS = {"optuna": "optuna", "ray": "ray.tune", "xdpx": "xdpx"}
 SPEED = ("_runtime", "_per_second", "_compilation_time", "_model_preparation_time")
 COUNTS = ("epoch", "num_input_tokens_seen")
+READ_ONCE = frozenset({"bf16", "fp16", "tf32", "fsdp", "deepspeed"})
+"""Arguments that are read when the Trainer is made, so that a trial cannot change what they do."""
 
 
 def _is_score(name: str) -> bool:
@@ -112,7 +114,8 @@ class Trials:
 
         Raises:
             RuntimeError: the backend is not installed, or there is no `model_init`.
-            ValueError: the backend is unknown, or does not take this kind of space; or trials should run in threads.
+            ValueError: the backend is unknown, or does not take this kind of space or this direction; or trials should
+                run in threads.
         """
         if self._methods.model_init is None:
             raise RuntimeError(f"{SOURCE}: each trial needs a new model. Give the Trainer `model_init`.")
@@ -191,6 +194,11 @@ class Trials:
                 self.attempt(trial)
 
     def _ray(self, space: Space, n_trials: int, direction: str | list[str], **kwargs: Any) -> BestRun:
+        if direction not in ("minimize", "maximize"):
+            raise ValueError(
+                f"{SOURCE}: direction is {direction!r}. Use 'minimize' or 'maximize'; for several directions, "
+                "backend='optuna'."
+            )
         from ray import tune
 
         self._search.space = space
@@ -262,6 +270,12 @@ def take_trial(run: TrainerRun, trial: Any) -> None:
                 under="transformers.trainer",
             )
             continue
+        if name in READ_ONCE:
+            log.warning(
+                f"{SOURCE}: {name} is read when the Trainer is made, so trials with different values of it train "
+                "alike. Leave it out, or search with one Trainer for each value.",
+                once=True,
+            )
         now = search.replaced[name] = getattr(args, name)
         setattr(args, name, value if now is None else _as_kind(value, kinds.get(name, type(now))))
     log.info(f"trial: {', '.join(f'{name} {value}' for name, value in values.items())}")

@@ -44,6 +44,8 @@ from xdpx.utils import io
 Inputs = dict[str, Any]
 NOTHING = nullcontext()
 
+NOISE = "neftune_noise_alpha"
+
 LOSS_METHODS = ("compute_loss", "training_step")
 """Methods that users override to define the loss."""
 
@@ -494,7 +496,10 @@ class Trainer(Conveniences):
         return search.new_model(self.model_init, trial)  # type: ignore[no-any-return]
 
     def _hp_search_setup(self, trial: object) -> None:
+        before = self._run.search.replaced
         search.take_trial(self._run, trial)
+        if NOISE in {*before, *self._run.search.replaced}:  # a trial sets it, or no longer does
+            self.neftune_noise_alpha = self.args.neftune_noise_alpha
 
     def _report_to_hp_search(self, trial: object, step: int, metrics: dict[str, float]) -> None:
         search.report(self._run, trial, step, metrics, save=self._tune_save_checkpoint)
