@@ -27,6 +27,7 @@ from xdpx import (
 )
 from xdpx.config.faults import ConfigError
 
+from xdpx.trainer import overrides
 
 class Line(nn.Module):
     """y = a x + b, with dropout, so that random numbers matter."""
@@ -680,6 +681,34 @@ def test_a_loss_may_be_a_tensor_of_one_number_and_an_evaluation_needs_its_output
 def test_an_evaluation_of_ones_own_that_returns_nothing_is_refused_only_where_the_best_model_is_wanted(
     tmp_path: Path,
 ) -> None:
+def test_every_method_of_the_original_that_is_lacking_here_is_named_where_it_is_overridden() -> None:
+    methods = {name for name, _ in inspect.getmembers(transformers.Trainer, inspect.isfunction)}
+    assert methods - set(dir(Trainer)) <= overrides.UNCALLED.keys()
+
+
+def test_an_override_of_prepare_input_is_asked_for_each_part_of_a_batch(tmp_path: Path) -> None:
+    class Doubling(Trainer):
+        def _prepare_input(self, data: Any) -> Any:
+            prepared = super()._prepare_input(data)
+            return prepared * 2 if isinstance(data, torch.Tensor) else prepared
+
+    toy = trainer(tmp_path, kind=Doubling)
+    assert toy._prepare_inputs({"x": torch.ones(1), "rest": [torch.ones(1), "text"]}) == {"x": 2, "rest": [2, "text"]}
+
+
+def test_an_override_of_evaluate_gets_each_of_several_sets_by_name(tmp_path: Path) -> None:
+    class Reordered(Trainer):
+        def evaluate(self, ignore_keys: Any = None, eval_dataset: Any = None, metric_key_prefix: str = "eval") -> Any:  # type: ignore[override]
+            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+
+    toy = trainer(tmp_path, kind=Reordered)
+    toy.eval_dataset = {"few": points(4), "many": points(10)}
+    plain = trainer(tmp_path)
+    wanted = [plain.evaluate(points(number))["eval_loss"] for number in (4, 10)]
+    scores = toy.evaluate()
+    assert [scores["eval_few_loss"], scores["eval_many_loss"]] == wanted
+
+
     class Forgetful(Trainer):
         def evaluate(self, *given: Any, **named: Any) -> Any:
             super().evaluate(*given, **named)

@@ -36,7 +36,7 @@ from xdpx.trainer.data.plan import length, plan_training
 from xdpx.trainer.loss import predictions
 from xdpx.trainer.loss.calls import LossCalls, backward
 from xdpx.trainer.loss.counts import TokenCounter
-from xdpx.trainer.loss.model_loss import LossFacts, num_positional
+from xdpx.trainer.loss.model_loss import LossFacts, num_positional, takes
 from xdpx.trainer.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
 from xdpx.trainer.search import BestRun
 from xdpx.utils import io
@@ -211,6 +211,11 @@ class Trainer(Conveniences):
         return plan_training(args, dataloader, batch_size=size, num_processes=processes).as_tuple()
 
     def _prepare_input(self, data: Any) -> Any:
+        if type(self)._prepare_input is not Trainer._prepare_input:  # an override is asked for each part, too
+            if isinstance(data, Mapping):
+                return type(data)({name: self._prepare_input(each) for name, each in data.items()})  # type: ignore[call-arg]
+            if isinstance(data, list | tuple) and not hasattr(data, "_fields"):
+                return type(data)(self._prepare_input(each) for each in data)
         return to_device(data, self._run.parts.world.device, arrays=False)
 
     def _prepare_inputs(self, inputs: Inputs) -> Inputs:
@@ -350,7 +355,9 @@ class Trainer(Conveniences):
                 # a name lets a kept loader be reused
                 part = name if eval_dataset is None and isinstance(name, str) else part
                 prefix = f"{metric_key_prefix}_{name}"
-                score = partial(self.evaluate, part, ignore_keys=ignore_keys, metric_key_prefix=prefix)
+                score = partial(self.evaluate, ignore_keys=ignore_keys, metric_key_prefix=prefix)
+                # an override may have its parameters in another order
+                score = partial(score, eval_dataset=part) if takes(score, "eval_dataset") else partial(score, part)
                 metrics |= score() if self._run.evaluation is None else self._run.evaluation.once(prefix, score)
             return metrics
         cost = scoring.Cost(self._run, metric_key_prefix)
