@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import random
@@ -26,8 +27,8 @@ from xdpx import (
     TrainingArguments,
 )
 from xdpx.config.faults import ConfigError
-
 from xdpx.trainer import overrides
+
 
 class Line(nn.Module):
     """y = a x + b, with dropout, so that random numbers matter."""
@@ -422,6 +423,41 @@ def test_a_model_init_makes_a_new_model_for_each_training(tmp_path: Path) -> Non
     assert losses(toy) == first
 
 
+def test_settings_of_the_optimizer_that_change_between_two_trainings_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy = trainer(tmp_path, max_steps=1)
+    toy.train()
+    toy.args.learning_rate, toy.args.warmup_steps = 0.5, 0
+    toy.train()
+    assert "learning_rate: is 0.5, but the optimizer of the training before, which goes on, was made with 0.1" in (
+        capsys.readouterr().err
+    )
+    toy.optimizer = None
+    toy.train()
+    assert "goes on" not in capsys.readouterr().err
+    assert toy.state.log_history[0]["learning_rate"] == 0.5
+
+
+def test_what_was_corrected_about_the_loss_holds_for_the_models_of_model_init_too(tmp_path: Path) -> None:
+    toy = trainer(tmp_path, model_init=lambda: line())
+    toy.label_names.append("x")
+    toy.can_return_loss = True
+    toy.train()
+    assert (toy.label_names, toy.can_return_loss) == (["labels", "x"], True)
+
+
+def test_every_model_of_model_init_caches_as_the_arguments_say(tmp_path: Path) -> None:
+    def made() -> Line:
+        model = line()
+        model.config = SimpleNamespace(use_cache=True)
+        return model
+
+    toy = trainer(tmp_path, model_init=made, max_steps=1)
+    toy.train()
+    assert toy.model.config.use_cache is False  # type: ignore[union-attr]
+
+
 def test_memory_that_runs_out_makes_batches_smaller_and_begins_anew(tmp_path: Path) -> None:
     class Small(Trainer):
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
@@ -645,6 +681,34 @@ def test_an_override_that_is_never_called_is_named(tmp_path: Path, capsys: pytes
     assert "Use save_total_limit" in said
 
 
+def test_every_method_of_the_original_that_is_lacking_here_is_named_where_it_is_overridden() -> None:
+    methods = {name for name, _ in inspect.getmembers(transformers.Trainer, inspect.isfunction)}
+    assert methods - set(dir(Trainer)) <= overrides.UNCALLED.keys()
+
+
+def test_an_override_of_prepare_input_is_asked_for_each_part_of_a_batch(tmp_path: Path) -> None:
+    class Doubling(Trainer):
+        def _prepare_input(self, data: Any) -> Any:
+            prepared = super()._prepare_input(data)
+            return prepared * 2 if isinstance(data, torch.Tensor) else prepared
+
+    toy = trainer(tmp_path, kind=Doubling)
+    assert toy._prepare_inputs({"x": torch.ones(1), "rest": [torch.ones(1), "text"]}) == {"x": 2, "rest": [2, "text"]}
+
+
+def test_an_override_of_evaluate_gets_each_of_several_sets_by_name(tmp_path: Path) -> None:
+    class Reordered(Trainer):
+        def evaluate(self, ignore_keys: Any = None, eval_dataset: Any = None, metric_key_prefix: str = "eval") -> Any:  # type: ignore[override]
+            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+
+    toy = trainer(tmp_path, kind=Reordered)
+    toy.eval_dataset = {"few": points(4), "many": points(10)}
+    plain = trainer(tmp_path)
+    wanted = [plain.evaluate(points(number))["eval_loss"] for number in (4, 10)]
+    scores = toy.evaluate()
+    assert [scores["eval_few_loss"], scores["eval_many_loss"]] == wanted
+
+
 def answering(loss: Any) -> type[Trainer]:
     """Return a Trainer whose compute_loss returns what `loss` makes of the model's outputs."""
 
@@ -681,34 +745,6 @@ def test_a_loss_may_be_a_tensor_of_one_number_and_an_evaluation_needs_its_output
 def test_an_evaluation_of_ones_own_that_returns_nothing_is_refused_only_where_the_best_model_is_wanted(
     tmp_path: Path,
 ) -> None:
-def test_every_method_of_the_original_that_is_lacking_here_is_named_where_it_is_overridden() -> None:
-    methods = {name for name, _ in inspect.getmembers(transformers.Trainer, inspect.isfunction)}
-    assert methods - set(dir(Trainer)) <= overrides.UNCALLED.keys()
-
-
-def test_an_override_of_prepare_input_is_asked_for_each_part_of_a_batch(tmp_path: Path) -> None:
-    class Doubling(Trainer):
-        def _prepare_input(self, data: Any) -> Any:
-            prepared = super()._prepare_input(data)
-            return prepared * 2 if isinstance(data, torch.Tensor) else prepared
-
-    toy = trainer(tmp_path, kind=Doubling)
-    assert toy._prepare_inputs({"x": torch.ones(1), "rest": [torch.ones(1), "text"]}) == {"x": 2, "rest": [2, "text"]}
-
-
-def test_an_override_of_evaluate_gets_each_of_several_sets_by_name(tmp_path: Path) -> None:
-    class Reordered(Trainer):
-        def evaluate(self, ignore_keys: Any = None, eval_dataset: Any = None, metric_key_prefix: str = "eval") -> Any:  # type: ignore[override]
-            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
-
-    toy = trainer(tmp_path, kind=Reordered)
-    toy.eval_dataset = {"few": points(4), "many": points(10)}
-    plain = trainer(tmp_path)
-    wanted = [plain.evaluate(points(number))["eval_loss"] for number in (4, 10)]
-    scores = toy.evaluate()
-    assert [scores["eval_few_loss"], scores["eval_many_loss"]] == wanted
-
-
     class Forgetful(Trainer):
         def evaluate(self, *given: Any, **named: Any) -> Any:
             super().evaluate(*given, **named)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -36,7 +37,7 @@ from xdpx.trainer.evaluation import Evaluation
 from xdpx.trainer.hooks.events import CallbackHandler
 from xdpx.trainer.hooks.state import TrainerControl, TrainerState, is_exportable
 from xdpx.trainer.loss.counts import TokenCounter
-from xdpx.trainer.loss.model_loss import LossFacts
+from xdpx.trainer.loss.model_loss import CORRECTABLE, LossFacts
 from xdpx.training.accumulation import LOOKED_AT, MetricAccumulator
 from xdpx.training.callbacks.logging import LOG
 from xdpx.training.preemption import Preemption
@@ -150,6 +151,7 @@ class TrainerRun:
         accumulator: what updates gave since the last log. See `_log_step` of `trainer.flow`.
         token_counter: counts input tokens that are not in the state yet.
         made_schedule: whether the schedule was made by the Trainer, and not passed in by the user.
+        made_optimizer: the last optimizer that the Trainer made, and the arguments that it was made with.
         memory: measures the memory use of the current training.
         neftune_hook: adds noise to embeddings, while it is attached.
         modules: all modules of the model that was trained last, cached so that a step need not traverse it.
@@ -200,6 +202,7 @@ class TrainerRun:
     optimizer: Any = None
     lr_scheduler: Any = None
     made_schedule = False
+    made_optimizer: tuple[Any, dict[str, Any]] = None, {}
     asks_alike = True
     average: AverageInPlace | OptimizersAverage | None = None
     is_in_train = False
@@ -228,6 +231,7 @@ class TrainerRun:
     told_of_nonfinite = False
     model_preparation_time: float | None = None
     evaluation_type: torch.dtype | None = None
+    _found_facts: LossFacts | None = None  # `loss_facts` before users corrected them
 
     def __init__(self) -> None:
         self.state, self.control, self.accumulator = TrainerState(), TrainerControl(), _accumulator()
@@ -250,6 +254,14 @@ class TrainerRun:
         """
         tell = getattr(self.callback_handler, event)
         self.control = tell(self.args, self.state, self.control, *brought)
+
+    def take_facts(self, found: LossFacts) -> None:
+        """Set what was found out about the loss of a new model; what users have corrected for the former one stays."""
+        before, corrected = self._found_facts, {}
+        if before is not None:
+            pairs = {name: (getattr(before, name), getattr(self.loss_facts, name)) for name in CORRECTABLE}
+            corrected = {name: now for name, (was, now) in pairs.items() if now != was}
+        self._found_facts, self.loss_facts = deepcopy(found), replace(found, **corrected)
 
     def take_batch_size(self, *, anew: bool = False) -> None:
         """Take the batch size from the arguments if `anew` or changed there; else keep the one that fitted memory."""

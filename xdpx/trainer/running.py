@@ -329,6 +329,8 @@ def _prepare(run: TrainerRun, methods: TrainMethods, loader: object, checkpoint:
                 "create_scheduler."
             )
     wiring.warn_of_unrelated_optimizer(run)
+    if checkpoint is None:  # else what changed is told in any case
+        wiring.warn_of_kept_optimizer(run)
     run.model_wrapped, run.optimizer = run.parts.strategy.join(run.model_wrapped, run.optimizer)
     run.average = averaging.begin(run)
     if checkpoint is not None:

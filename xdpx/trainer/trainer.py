@@ -126,7 +126,6 @@ class Trainer(Conveniences):
                 raise FileExistsError(f"output_dir: {folder} is a file. Name a folder, or move the file away.")
             io.local_files.make_folder(folder)
         self._run.fire("on_init_end")
-        preparing.set_use_cache(self.model, args.use_cache)
         self._run.memory_of_init = memory.metrics("init")
 
     def _take_model(self, model: nn.Module) -> None:
@@ -138,7 +137,8 @@ class Trainer(Conveniences):
             preparing.refuse_headless(model)  # to predict hidden states only is fine
         self.place_model_on_device = wiring.belongs_on_device(model, args, self.strategy)
         self.model = self.model_wrapped = model.to(args.device) if self.place_model_on_device else model
-        self._run.loss_facts = LossFacts.of(bare, names=args.label_names, smoothing=args.label_smoothing_factor)
+        preparing.set_use_cache(model, args.use_cache)
+        self._run.take_facts(LossFacts.of(bare, names=args.label_names, smoothing=args.label_smoothing_factor))
         self.loss_calls = LossCalls(self, self._run, overridden=overridden)
         self.main_input_name = getattr(bare, "main_input_name", "input_ids")
         self._signature_columns = self._operations_per_token = None
@@ -245,6 +245,7 @@ class Trainer(Conveniences):
             decaying = groups.decay_groups(model, self.args.weight_decay, self.get_decay_parameter_names(model))
             chosen = self.optimizer_cls_and_kwargs or self.get_optimizer_cls_and_kwargs(self.args, model)
             self.optimizer = building.optimizer_for(self.args, model, decaying, chosen)
+            self._run.made_optimizer = self.optimizer, wiring.optimizer_settings(self.args)
         return self.optimizer  # type: ignore[no-any-return]
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:

@@ -290,6 +290,28 @@ def warn_of_untrained_weights(run: TrainerRun, model: nn.Module, loss: torch.Ten
         warn_of_weights_outside(loss, [*model.parameters(), *parameters_of(run.optimizer)], model)
 
 
+OF_OPTIMIZER = ("optim", "optim_args", "learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
+
+
+def optimizer_settings(args: TrainingArguments) -> dict[str, Any]:
+    """Return the arguments that an optimizer is made with, by name."""
+    return {name: getattr(args, name) for name in OF_OPTIMIZER}
+
+
+def warn_of_kept_optimizer(run: TrainerRun) -> None:
+    """Warn of arguments that were changed after the optimizer was made, which a second training goes on with."""
+    made, settings = run.made_optimizer
+    if run.optimizer is not made:
+        return
+    for name, now in optimizer_settings(run.args).items():
+        if now != settings.get(name, now):
+            log.warning(
+                f"{name}: is {now}, but the optimizer of the training before, which goes on, was made with "
+                f"{settings[name]}. To train with {now}, set trainer.optimizer = None before; the state of the "
+                "optimizer then begins anew."
+            )
+
+
 def warn_of_unrelated_optimizer(run: TrainerRun) -> None:
     """Warn if the optimizer has no weight of the model that is trained, or the schedule cannot change its rate.
 

@@ -327,6 +327,10 @@ def smoother_for(epsilon: float, model: nn.Module) -> LabelSmoother | None:
     return LabelSmoother(epsilon)
 
 
+CORRECTABLE = ("accepts_count", "label_names", "returns_loss", "smoother")
+"""Properties in `LossFacts` that are attributes of the Trainer, too, which users set."""
+
+
 @dataclass
 class LossFacts:
     """Properties of the model's loss, determined once; users override them by attributes of the Trainer.
