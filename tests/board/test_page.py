@@ -87,6 +87,9 @@ def test_a_person_finds_chooses_and_follows_runs(root):
             run = "{id: 'a', valid: ['valid_acc', 'best_score'], metric: 'acc', ascending: true}"
             best = f"XB.Logs.prototype.best.call({logs}, {run}, [10, 20, 30], [0.9, 0.4, 0.6], (step) => step)"
             assert (await page.ask(best))["step"] == 30
+            logs = logs.replace("[0.9, 0.4, 0.6]", "[0.9, 0.9, 0.9]").replace("})[", ", best_step: [NaN, 20, 20]})[")
+            best = f"XB.Logs.prototype.best.call({logs}, {run}, [10, 20, 30], [0.9, 0.9, 0.9], (step) => step)"
+            assert (await page.ask(best))["step"] == 20
 
             # hover: the values of both runs
             box = await page.ask("(({x, y, width, height}) => [x + width / 2, y + height / 2])"

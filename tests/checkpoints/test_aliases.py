@@ -43,6 +43,12 @@ def test_a_score_that_is_better_when_lower_needs_no_hint(run: Path) -> None:
     assert resolve(f"{run}/<best>").endswith("checkpoint-20.pt")
 
 
+def test_of_equal_scores_before_and_after_a_reset_the_later_one_is_the_best(run: Path) -> None:
+    rows = ["step\tbest_score\tbest_step", "10\t1\t", "20\t1\t20", "100\t1\t20"]
+    (run / "valid.log.tsv").write_text("".join(f"{row}\n" for row in rows))
+    assert resolve(f"{run}/<best>").endswith("checkpoint-20.pt")
+
+
 @pytest.mark.parametrize("alias", ["<best>", "<last>"])
 def test_a_folder_without_checkpoints_is_an_error_that_names_it(tmp_path: Path, alias: str) -> None:
     with pytest.raises(FileNotFoundError, match=str(tmp_path)):

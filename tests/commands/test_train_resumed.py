@@ -15,6 +15,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from xdpx import run as door
+from xdpx.checkpoints import aliases
 from xdpx.commands import batch
 from xdpx.config.loading import load
 from xdpx.models.pytorch.bert_classification import BertClassification
@@ -114,6 +115,17 @@ def test_preprocessing_has_not_finished_where_a_raw_file_has_changed(start: Star
     assert not batch.has_finished(run)
     shutil.rmtree("raw")
     assert batch.has_finished(run)
+
+
+def test_an_equal_score_of_other_held_out_rows_is_the_best(start: Start, capfd: pytest.CaptureFixture[str]) -> None:
+    assert start(train_steps=4) == 0
+    Path("raw/dev.txt").write_text("".join(reversed(Path("raw/dev.txt").read_text().splitlines(keepends=True))))
+    assert door.main(["x-prepro", "prepro.json"]) == 0
+    assert start(resume=True) == 0
+    told = " ".join(capfd.readouterr().err.split())
+    assert "warning: dev.pt changed: scores cannot be compared, so the best score is reset" in told
+    assert "at step 8" in told.rpartition("best acc")[2]
+    assert aliases.resolve("run/<best>") == "run/checkpoint-8.pt"
 
 
 def test_other_data_in_a_folder_of_its_own_is_trained_on(start: Start) -> None:

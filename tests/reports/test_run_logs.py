@@ -39,6 +39,12 @@ def test_the_best_evaluation_is_one_since_the_best_score_was_reset_as_the_best_w
     assert read_run(str(folder)).best_row == 3
 
 
+def test_the_best_evaluation_is_one_since_the_reset_even_if_one_before_it_was_as_good(tmp_path):
+    rows = ["epoch\tstep\tbest_score\tbest_step", "1\t10\t0.9\t", "1\t20\t0.9\t20", "1\t30\t0.9\t20"]
+    (tmp_path / "valid.log.tsv").write_text("".join(f"{row}\n" for row in rows))
+    assert read_run(str(tmp_path)).best_row == 1
+
+
 def test_a_run_without_logs_is_empty_and_not_an_error(tmp_path):
     run = read_run(str(tmp_path))
     assert (len(run.train), len(run.valid), run.best_row, run.samples_per_step) == (0, 0, None, None)

@@ -14,6 +14,7 @@ from xdpx.utils import hub, io
 BEST = "<best>"
 LAST = "<last>"
 VALID_LOG = "valid.log.tsv"
+BEST_STEP = "best_step"
 _MODELS = frozenset({"model.safetensors", "pytorch_model.bin"})
 """Files that a folder in Hugging Face format holds."""
 
@@ -100,8 +101,8 @@ def last_step(folder: str) -> int:
 def best_step(folder: str) -> int:
     """Return the saved step with the best score, by `best_score` of valid.log.tsv: the last one at which it changed.
 
-    The first of equal scores is the best; NaN is ignored. If the weights of the best step were not saved, those of the
-    best one before it are used, with a warning.
+    The first of equal scores is the best, unless the best score was reset between them (`best_step`); NaN is ignored.
+    If the weights of the best step were not saved, those of the best one before it are used, with a warning.
 
     Raises:
         FileNotFoundError: there are no weights, no log, no score in it, or no weights of a best step.
@@ -125,7 +126,7 @@ def best_step(folder: str) -> int:
 
 
 def _best_so_far(lines: Iterator[str]) -> list[int]:
-    """Return the steps at which `best_score` changed, in order: the last one is the best of the run.
+    """Return the steps at which `best_score`, or its step, changed, in order: the last one is the best of the run.
 
     Rows with a cell that is not a number, such as damaged ones, are skipped.
     """
@@ -133,14 +134,18 @@ def _best_so_far(lines: Iterator[str]) -> list[int]:
     if "best_score" not in header or "step" not in header:
         return []
     score_at, step_at = header.index("best_score"), header.index("step")
+    reset_at = header.index(BEST_STEP) if BEST_STEP in header else score_at
     steps: list[int] = []
-    before = ""
+    before = ("", "")
     for cells in (line.split("\t") for line in lines):
-        if len(cells) == len(header) and cells[score_at] not in {before, "", "nan"}:
+        if len(cells) != len(header) or cells[score_at] in {"", "nan"}:
+            continue
+        best = (cells[score_at], cells[reset_at])
+        if best != before:
             with suppress(ValueError):
                 float(cells[score_at])
                 steps.append(int(cells[step_at]))
-                before = cells[score_at]
+                before = best
     return steps
 
 

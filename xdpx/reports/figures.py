@@ -25,6 +25,7 @@ from xdpx.reports.curves import (
 )
 from xdpx.reports.fonts import can_draw, drawable_label
 from xdpx.reports.run_logs import RunLogs, read_run
+from xdpx.reports.run_tables import BEST_STEP
 from xdpx.utils import io
 from xdpx.utils.commit import write_bytes
 
@@ -33,7 +34,7 @@ MOST_REFERENCES = 4
 FEW_TO_COMPARE = 3
 """From this many evaluations on, metrics that were equal in all of them count as the same."""
 _TRAIN_COLUMNS = frozenset({"epoch", "step", "gnorm", "clip", "wps", "ups", "lr", "loss_scale"})
-_VALID_COLUMNS = frozenset({*_TRAIN_COLUMNS, "train_wall", "best_score", "memory"})
+_VALID_COLUMNS = frozenset({*_TRAIN_COLUMNS, "train_wall", "best_score", BEST_STEP, "memory"})
 _LIKELIHOODS = frozenset({"ce_loss", "kl_loss", "lm_loss", "cls_loss", "cl_loss", "rtd_loss"})
 """Components of losses, which have the same unit as the loss."""
 _TRAIN_AND_VALID = {"train": Stroke.DASHED, "valid": Stroke.SOLID}

@@ -15,7 +15,7 @@ from xdpx.config.args_file import all_args, newest_args
 from xdpx.config.faults import ConfigError
 from xdpx.config.stored_args import read_args
 from xdpx.logger import log
-from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
+from xdpx.reports.run_tables import BEST_STEP, TRAIN_LOG, VALID_LOG
 from xdpx.utils import io
 
 Floats = NDArray[np.float64]
@@ -120,8 +120,9 @@ class RunLogs:
     def best_row(self) -> int | None:
         """The index in `valid` of the first best evaluation; None if there is none.
 
-        It is the row at which `best_score` changed last, as for `<best>`: a run that is resumed on other held-out data
-        begins to count anew. Where `best_score` is not that of the major metric, it is the row with the best score.
+        It is the row at which `best_score`, or its step, changed last, as for `<best>`: a run that is resumed on other
+        held-out data begins to count anew. Where `best_score` is not that of the major metric, it is the row with the
+        best score.
         """
         scores = self.major_scores
         if np.isnan(scores).all():
@@ -129,7 +130,9 @@ class RunLogs:
         best = self.valid["best_score"]
         known = np.flatnonzero(np.isfinite(best))
         if len(known):
-            row = int(known[np.flatnonzero(np.diff(best[known], prepend=np.nan) != 0)[-1]])
+            anew = np.nan_to_num(self.valid[BEST_STEP][known])  # NaN where it was not reset
+            changed = (np.diff(best[known], prepend=np.nan) != 0) | (np.diff(anew, prepend=0.0) != 0)
+            row = int(known[np.flatnonzero(changed)[-1]])
             if scores[row] == best[known[-1]]:
                 return row
         return int(np.nanargmax(scores) if self.ascending else np.nanargmin(scores))

@@ -11,6 +11,8 @@ from xdpx.reports.windows import Window
 
 TRAIN_LOG = "train.log.tsv"
 VALID_LOG = "valid.log.tsv"
+BEST_STEP = "best_step"
+"""Column of the latter, only in a run whose best score was reset: the new one may be equal to the one before."""
 
 EVAL = "eval_"
 """Prefix of evaluation metrics in the Trainer, where everything is logged together."""
@@ -87,6 +89,6 @@ def valid_row(
     row |= {"gnorm": window.mean("grad_norm"), "clip": window.mean("clipped")}
     row |= {f"train_{name}": train[name] for name in sorted(train) if name != "loss"}
     row |= {f"valid_{name}": valid[name] for name in sorted(valid)}
-    row |= beside({*row, "best_score"}, {name: more[name] for name in sorted(more)})
+    row |= beside({*row, "best_score", BEST_STEP}, {name: more[name] for name in sorted(more)})
     row["best_score"] = best_score
     return row

@@ -147,7 +147,7 @@ class _Training:
         if {"loss", "task"} & changed.keys():
             saved = changed_keys.without_facts(saved)
         others = resuming.rebuilt(settings.data_dir, saved.get("metadata", {}).get("scored", {}))
-        self.judging = changed_keys.judges(run, changed) or others
+        self.judging = [*changed_keys.judges(run, changed), *others]
         if self.judging:
             saved = changed_keys.without_scores(saved)
         self.saved, engine = saved, parts.engine
@@ -235,7 +235,9 @@ class _Training:
                 length = data.groups_in(progress.epoch)
                 changed_keys.warn_of_order(self.run, self.changed, progress, length=length, shards=len(data.shards))
             if self.judging and progress.best_score is not None:
-                log.info(f"{', '.join(self.judging)} changed: scores cannot be compared, so the best score is reset")
+                told = f"{', '.join(self.judging)} changed: scores cannot be compared, so the best score is reset"
+                # A key was changed on purpose, and is listed above; a file may have been without a thought of this run.
+                log.info(told) if set(self.judging) <= self.changed.keys() else log.warning(told)
                 progress.forget_best()
         log.info(f"training to step {until} of {self.parts.total}, {progress.group_size} samples each")
 

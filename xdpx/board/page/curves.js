@@ -2,7 +2,7 @@
 // Columns of logs that the page holds, and follows while they grow: after the first time, only what was added is fetched.
 
 XB.SYSTEM = /^(wps|ups|mfu|data_wait|tokens_per|examples_per|samples_per|steps_per|peak_|system|cpu|gpu|mem|rss|disk|net|power|temp)|_per_second|memory|_gb$|_gib$|utili[sz]ation/i;
-const NO_METRIC = new Set(["epoch", "step", "train_wall", "best_score"]);
+const NO_METRIC = new Set(["epoch", "step", "train_wall", "best_score", "best_step"]);
 const TRAINING = new Set(["loss", "gnorm", "lr", "clip", "loss_scale"]);
 
 // {metric: group} of a run. What is logged in training and in evaluations is one metric.
@@ -146,7 +146,7 @@ XB.Logs = class {
     };
     for (const [log, column] of XB.linesOf(run, metric, training)) {
       add(log, column);
-      if (column.startsWith("valid_")) add("valid", XB.majorColumn(run), ...(run.valid.includes("best_score") ? ["best_score"] : []));
+      if (column.startsWith("valid_")) add("valid", XB.majorColumn(run), ...["best_score", "best_step"].filter((name) => run.valid.includes(name)));
     }
     if (axis === "time") {
       if (run.valid.includes("train_wall")) add("valid", "train_wall");
@@ -187,6 +187,7 @@ XB.Logs = class {
 
   best(run, steps, values, place) {
     const scores = this.column(run.id, "valid", XB.majorColumn(run)), sofar = this.column(run.id, "valid", "best_score");
+    const anew = this.column(run.id, "valid", "best_step");
     if (!scores) return null;
     const first = scores.findIndex(Number.isFinite), last = scores.findLastIndex(Number.isFinite);
     if (first < 0) return null;
@@ -195,9 +196,11 @@ XB.Logs = class {
     for (let i = first; i <= last; i++) {
       if (Number.isFinite(scores[i]) && (upwards ? scores[i] > scores[row] : scores[i] < scores[row])) row = i;
     }
-    // A run that was resumed on other held-out data began to count anew: the row at which `best_score` changed last.
+    // A run that was resumed on other held-out data began to count anew: the row at which `best_score`, or its step,
+    // changed last.
     const end = sofar?.findLastIndex(Number.isFinite) ?? -1;
-    const changed = end < 0 ? 0 : sofar.findLastIndex((value, i) => i < end && Number.isFinite(value) && value !== sofar[end]) + 1;
+    const other = (i) => sofar[i] !== sofar[end] || (anew && !Object.is(anew[i], anew[end]));
+    const changed = end < 0 ? 0 : sofar.findLastIndex((value, i) => i < end && Number.isFinite(value) && other(i)) + 1;
     const since = end < 0 ? -1 : sofar.findIndex((value, i) => i >= changed && value === sofar[end]);
     if (since >= 0 && scores[since] === sofar[end]) row = since;
     return Number.isFinite(values[row]) ? { x: place(steps[row]), y: values[row], step: steps[row] } : null;

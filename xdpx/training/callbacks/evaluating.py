@@ -10,7 +10,7 @@ from xdpx.config.faults import did_you_mean, refusal
 from xdpx.engines.base import Batch
 from xdpx.logger import log
 from xdpx.reports.growing_table import Cell, GrowingTable
-from xdpx.reports.run_tables import valid_row
+from xdpx.reports.run_tables import BEST_STEP, valid_row
 from xdpx.tasks.scoring import Metrics, in_one_line, score
 from xdpx.training.accumulation import MetricAccumulator
 from xdpx.training.callbacks.logging import TrainMetrics, train_metrics
@@ -66,10 +66,13 @@ class Scoring(Callback):
         self._accumulator = accumulator
         self._train_metrics = metrics
         self._ascending = ascending
+        self._was_reset = False
 
     def on_start(self, session: Session) -> None:
         """Drop the rows of evaluations that a resumed run repeats."""
-        self._table.drop_after(session.progress.last_eval_step)
+        progress = session.progress
+        self._table.drop_after(progress.last_eval_step)
+        self._was_reset = BEST_STEP in self._table.columns or (progress.best_score is None and progress.best_step > 0)
 
     def evaluate(self, session: Session) -> None:
         """Evaluate now: log the scores, and record whether this is the best step so far."""
@@ -92,6 +95,8 @@ class Scoring(Callback):
                 train=train_metrics(window, self._train_metrics), valid=self.metrics, more=log.take_accumulated(),
                 best_score=progress.best_score,
             )  # fmt: skip
+            if self._was_reset and progress.best_score is not None:
+                row[BEST_STEP] = progress.best_step
             self._table.append(row)
             self._table.flush()
             self._tell(row, is_best=is_best)
