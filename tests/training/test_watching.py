@@ -116,6 +116,17 @@ def stacks_of(folder: Path, rank: int) -> str:
     return found.read_text()
 
 
+def slowly_by(slow: int) -> Callable[..., None]:
+    """Return what writes stacks, slowly in one of the processes."""
+    write = stacks.write
+
+    def slowly(folder: str, rank: int, *words: str, **host: str) -> None:
+        time.sleep(2 * HANG_SECONDS if os.environ["RANK"] == str(slow) else 0)
+        write(folder, rank, *words, **host)
+
+    return slowly
+
+
 def test_of_a_frozen_process_all_stacks_are_written_its_line_is_named_and_the_job_ends(tmp_path: Path) -> None:
     assert train(tmp_path, nothing, of_second(freeze), groups) == [EXIT_CODE, -signal.SIGKILL]
     assert "in freeze" in stacks_of(tmp_path, 1)
@@ -136,6 +147,15 @@ def test_a_frozen_first_process_is_found_by_the_others(tmp_path: Path) -> None:
     assert "in freeze" in stacks_of(tmp_path, 0)
 
 
+def test_a_frozen_process_does_not_run_on_while_its_stacks_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stacks, "write", slowly_by(1))
+    codes = train(tmp_path, nothing, lambda rank, step: freeze() if (rank, step) == (0, 3) else None, groups)
+    assert codes == [-signal.SIGKILL, EXIT_CODE]
+    assert "in freeze" in stacks_of(tmp_path, 0)
+
+
 def test_one_that_hangs_in_an_update_ends_all_with_the_line_in_its_stacks(tmp_path: Path) -> None:
     assert train(tmp_path, of_second(wait_for_ever), nothing, groups) == [EXIT_CODE, EXIT_CODE]
     assert "in wait_for_ever" in stacks_of(tmp_path, 1)
@@ -145,13 +165,7 @@ def test_one_that_hangs_in_an_update_ends_all_with_the_line_in_its_stacks(tmp_pa
 def test_one_that_writes_for_long_why_all_end_is_not_taken_for_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = stacks.write
-
-    def slowly(folder: str, rank: int, *words: str, **host: str) -> None:
-        time.sleep(2 * HANG_SECONDS if rank == 0 else 0)
-        write(folder, rank, *words, **host)
-
-    monkeypatch.setattr(stacks, "write", slowly)
+    monkeypatch.setattr(stacks, "write", slowly_by(0))
     assert train(tmp_path, of_second(wait_for_ever), nothing, groups) == [EXIT_CODE, EXIT_CODE]
     assert "in update" in stacks_of(tmp_path, 0)
 

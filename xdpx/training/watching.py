@@ -344,14 +344,19 @@ class _Watch:
         return self._rank == min(rank for rank, each in self._members.items() if each.is_local and rank not in others)
 
     def _end_other(self, member: Member, reason: str, *, dead: bool) -> None:
-        """Write the stacks of a process that cannot, and kill it: it would not react to its launcher either."""
+        """Write the stacks of a process that cannot, and kill it: it would not react to its launcher either.
+
+        It is killed before they are written: one that was continued, to tell its stacks, must not run on meanwhile.
+        """
         if not dead and look_at(member.pid, member.started).life != "gone":
+            text = ""
             with suppress(OSError):
                 text = stacks.of_frozen(member.pid, member.stacks)
-                if self._folder is not None:
-                    stacks.write(self._folder, member.rank, reason, text, host=member.host)
             with suppress(OSError):
                 os.kill(member.pid, signal.SIGKILL)
+            if text and self._folder is not None:
+                with suppress(OSError):
+                    stacks.write(self._folder, member.rank, reason, text, host=member.host)
         with suppress(OSError):
             io.remove(member.stacks)
 
