@@ -108,6 +108,21 @@ def test_scores_of_other_held_out_rows_are_not_compared(start: Start, capfd: pyt
     assert "dev.pt changed: scores cannot be compared, so the best score is reset" in capfd.readouterr().err
 
 
+def test_a_finished_run_of_other_code_is_skipped_with_a_warning(
+    start: Start, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "from xdpx.losses import register\nfrom xdpx.losses.cross_entropy import CrossEntropy\n"
+    own = Path("mine/own_ce.py")
+    own.parent.mkdir()
+    own.write_text(f"{code}register('own_ce')(type('Own', (CrossEntropy,), {{'__module__': __name__}}))\n")
+    monkeypatch.setenv("XDPX_USER_MODULES", str(own.parent))
+    assert start(resume="auto", loss="own_ce") == start(resume="auto", loss="own_ce") == 0
+    assert "changed since this run was trained" not in capfd.readouterr().err
+    own.write_text(own.read_text() + "# corrected\n")
+    assert start(resume="auto", loss="own_ce") == 0
+    assert "own_ce.py of user/modules changed since this run was trained" in capfd.readouterr().err
+
+
 def test_preprocessing_has_not_finished_where_a_raw_file_has_changed(start: Start) -> None:
     run = load("prepro.json", "x-prepro")[0]
     assert batch.has_finished(run)

@@ -85,17 +85,27 @@ def run_all(runs: Sequence[Run], *, jobs: int = 1, keep_going: bool = False, ver
     """Perform the runs of one config. Return the exit code: that of the first run that failed, or 0."""
     if len(runs) == 1:
         if runs[0].total > 1 and has_finished(runs[0]):  # --only selected one of several runs
+            _tell_of_other_code(runs[0])
             sys.stderr.write(f"run {runs[0].index + 1} of {runs[0].total}: already finished\n")
             return 0
         return child.perform(runs[0])
     outcomes_of_runs = [Outcome(run) for run in runs]
     for outcome in outcomes_of_runs:
         if has_finished(outcome.run):
+            _tell_of_other_code(outcome.run)
             outcome.status, outcome.code = "finished before", 0
     pending = [outcome for outcome in outcomes_of_runs if outcome.code is None]
     _Pool(pending, min(jobs, max(1, len(pending))), keep_going=keep_going, verbose=verbose).work()
     sys.stderr.write(table(outcomes_of_runs) + over_seeds(outcomes_of_runs))
     return next((outcome.code for outcome in outcomes_of_runs if outcome.code), 0)
+
+
+def _tell_of_other_code(run: Run) -> None:
+    """Warn if a run that has finished, and is skipped, was trained with other modules of the user."""
+    if run.command == "x-train":
+        from xdpx.inference.own_code import SO_OF_FINISHED, warn_of_changes
+
+        warn_of_changes(output_folder(run), [run], so=SO_OF_FINISHED)
 
 
 class _Pool:

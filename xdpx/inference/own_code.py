@@ -15,13 +15,17 @@ from xdpx.config.user_modules import DEFAULT_FOLDER, folders
 from xdpx.logger import log
 from xdpx.utils import io
 
+SO_OF_ANSWERS = "answers may differ from those that were scored then"
+SO_OF_FINISHED = "it has finished and is not trained again; overwrite: true does that"
 
-def warn_of_changes(folder: str, runs: Iterable[Run | None]) -> None:
+
+def warn_of_changes(folder: str, runs: Iterable[Run | None], *, so: str = SO_OF_ANSWERS) -> None:
     """Warn once for a folder if modules in user/modules differ from those that its snapshot keeps.
 
     Args:
         folder: of the run.
         runs: of training and preprocessing; without a class of the user in them nothing is compared.
+        so: what that means, as the end of the sentence.
     """
     places = [place.resolve() for place in folders()]
     picks = {(kind, name) for run in runs if run is not None for (_, kind), name in run.picks.items()}
@@ -33,7 +37,7 @@ def warn_of_changes(folder: str, runs: Iterable[Run | None]) -> None:
     changed = sorted(name for name in kept.keys() & now.keys() if kept[name] != now[name])
     if changed:
         what = f"{', '.join(changed)} of {DEFAULT_FOLDER} changed since this run was trained ({snapshot} keeps it)"
-        log.warning(f"{folder}: {what}; answers may differ from those that were scored then", once=True)
+        log.warning(f"{folder}: {what}; {so}", once=True)
 
 
 def _file_of(kind: str, name: str) -> Path:

@@ -19,6 +19,7 @@ from xdpx.config.registry import are_shipped
 from xdpx.config.spmd_keys import SPMD
 from xdpx.datasets.plan import Position
 from xdpx.engines.base import Batch
+from xdpx.inference import own_code
 from xdpx.logger import log
 from xdpx.reports.growing_table import GrowingTable, UnwrittenTable
 from xdpx.reports.metric_lines import METRICS_FILE, MetricLines
@@ -85,6 +86,8 @@ def _train_in(folder: str, run: Run, ranks: Ranks, *, new: bool = False) -> Stop
     if not new:
         done = by_the_first(lambda: resuming.already_done(run, settings))
         if done:
+            if is_master():
+                own_code.warn_of_changes(folder, [run], so=own_code.SO_OF_FINISHED)
             log.info(done)
             return Stop(done)
         by_the_first(lambda: refuse_if_occupied(run, settings))

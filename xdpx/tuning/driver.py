@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from xdpx.config.faults import ConfigError, Fault
+from xdpx.inference.own_code import warn_of_changes
 from xdpx.logger import LogFile, log
 from xdpx.runs.imports import modules_of
 from xdpx.search.journal import Journal
@@ -88,6 +89,9 @@ class _Driver:
         """Run the search to its end, or until a signal."""
         for doubt in self.plan.doubts():
             log.warning(doubt)
+        begun = outputs.member_folders(self.plan, 0)[0]
+        if self.search.trials and io.isdir(begun):
+            warn_of_changes(begun, self.plan.base_runs, so="trials from here on are trained with other code")
         with watching(self.plan, self.search) as watch:
             try:
                 self._carry_out(watch)
