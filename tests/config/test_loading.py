@@ -240,6 +240,20 @@ def test_a_reference_written_as_in_another_language_is_no_name_of_a_folder(write
     assert "which is not replaced: a folder of that name would be made. Write ${side}" in refused()
 
 
+@pytest.mark.parametrize("path", ["“out”", "out”", "`out`", 'out"', "「out」", " out", "out\t"])
+def test_a_quote_or_a_blank_around_a_new_folder_is_no_part_of_its_name(write: Write, path: str) -> None:
+    write("draw.hjson", ONE)
+    kind = "quote" if path == path.strip() else "blank"
+    assert f"save_dir (command line): '{path}' has a {kind} at one end" in refused("draw", f"save_dir={path}")
+    Path(path).mkdir()
+    assert load("draw", "x-draw", [f"save_dir={path}"])[0].values["save_dir"] == path
+
+
+def test_a_quote_within_the_name_of_a_folder_is_one(write: Write) -> None:
+    write("draw.hjson", ONE)
+    assert load("draw", "x-draw", ["save_dir=实验“甲”"])[0].values["save_dir"] == "实验“甲”"
+
+
 def test_a_new_folder_with_an_invisible_character_in_its_path_is_refused(write: Write) -> None:
     write("draw.hjson", ONE.replace("out", '"o\u200but/a"'))
     assert "holds the invisible character U+200B. Remove it;" in refused()

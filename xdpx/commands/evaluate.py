@@ -111,6 +111,8 @@ class Evaluate:
         page = self.parameters.page
         if page and (io.isdir(page) or not io.is_writable(page)):
             yield Fault("page", f"'{page}' cannot be written as a file.", "Name another file, such as eval.html.")
+        elif page and slip_in(page)[0]:
+            yield Fault("page", *slip_in(page))
         elif page and io.isfile(page) and not _holds_page(page):
             yield Fault("page", f"'{page}' contains something other than a report.", "Choose another file.")
         target = self.parameters.save_to_file

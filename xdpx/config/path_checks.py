@@ -20,6 +20,9 @@ _IMPOSSIBLE = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.EI
 _MARKS = "，。；、：,;\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 """Punctuation, and characters that cannot be seen, which typing or pasting leaves behind a name."""
 
+_QUOTES = frozenset('“”‘„「」『』`"')
+"""Quotes that stand around a text where it is not read as quoted: in YAML, on a command line, or as one of a pair."""
+
 _INVISIBLE = re.compile("[\u200b\u200e\u200f\u2060\ufeff]")
 """Those of them that belong into no name; joiners (U+200C, U+200D) do, in some scripts."""
 
@@ -94,8 +97,8 @@ def _look_at_new(path: str) -> tuple[str, str]:
 def slip_in(path: str) -> tuple[str, str]:
     """Return (problem, remedy) of a new output with a slip in its name, both '' if it passes.
 
-    Slips are a mark of punctuation at its end, an invisible character, and a variable of the shell, which only a shell
-    replaces.
+    Slips are a mark of punctuation at its end, a quote around it, an invisible character, and a variable or reference
+    that nothing replaces.
     """
     variable = _VARIABLE.search(path)
     if variable and variable[1] in os.environ and not io.exists(path):
@@ -104,11 +107,15 @@ def slip_in(path: str) -> tuple[str, str]:
     if (unlike := _UNLIKE_A_REFERENCE.search(path)) and not io.exists(path):
         problem = f"'{path}' contains {unlike[0]}, which is not replaced: a folder of that name would be made."
         return problem, f"Write ${{{unlike[1]}}}; if it is part of the name, create that folder first."
+    remedy = "Remove it; if it is part of the name, create that folder or file first."
+    alone = path[-1:] in _QUOTES and sum(character in _QUOTES for character in path) == 1
+    odd = "a blank" if path != path.strip() else "a quote" if path[:1] in _QUOTES or alone else ""
+    if odd and not io.exists(path):
+        return f"'{path}' has {odd} at one end, which would be part of the name.", remedy
     name = io.name(path)
     mark, hidden = name[len(name.rstrip(_MARKS)) :], _INVISIBLE.search(path)
     if not (mark or hidden) or io.exists(path):
         return "", ""
-    remedy = "Remove it; if it is part of the name, create that folder or file first."
     if hidden and not mark:
         return _with_hidden(path, hidden[0]), remedy
     seen = f"'{mark}'" if mark.isprintable() else f"{ascii(mark)}, an invisible character"
