@@ -73,6 +73,23 @@ def test_compressed_files_are_read_decompressed_and_cut_into_compressed_parts(
         assert first.read() + second.read() == plain.read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("text", "torn"),
+    [
+        ("a\nb\nc\n\nd\n", "train_1.txt"),
+        ("a\nb\n\nc\nd\n", ""),
+        ("a\n\nb\n\n", ""),
+        ("a\nb\nc\n\n", ""),
+        ("a\nb\n", ""),
+    ],
+)
+def test_parts_that_begin_between_two_blank_lines_are_told(tmp_path: Path, capsys, text: str, torn: str) -> None:
+    (tmp_path / "train.txt").write_text(text)
+    assert main(["cut_file", str(tmp_path / "train.txt"), "2", str(tmp_path / "parts")]) == 0
+    told = capsys.readouterr().err
+    assert f"what begins within one is {tmp_path}/parts/{torn}: let" in told if torn else not told
+
+
 def test_rows_of_a_csv_stay_whole_and_every_part_repeats_the_header(tmp_path: Path) -> None:
     path = tmp_path / "train.csv"
     path.write_text('text,label\n"a\nb",1\n5" tv,0\n"c ""x"",\n",1\nd,0')

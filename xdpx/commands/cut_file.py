@@ -21,7 +21,7 @@ from typing import IO
 
 from xdpx.commands.line_counts import open_lines
 from xdpx.commands.script_arguments import read_arguments
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, first_few
 from xdpx.logger import log
 from xdpx.utils import io
 
@@ -67,7 +67,7 @@ def cut(path: str, count: int, folder: str, *, first: int, rows: int, header: bo
     packed = compression_of(path)
     stem, extension = os.path.splitext(io.name(path)[: len(io.name(path)) - len(packed)])
     edges = [rows * part // count for part in range(count + 1)]
-    written = []
+    written, torn, gaps, before = [], list[str](), 0, b""
     with open_lines(NAME, path) as source:
         found = rows_of(source, path)
         top = next(found) if header else b""
@@ -76,9 +76,18 @@ def cut(path: str, count: int, folder: str, *, first: int, rows: int, header: bo
             size = edges[part + 1] - edges[part]
             with replacing(target, "wb") as file, compressed(file, target) as out:
                 out.write(top)
-                for row in islice(found, size):
+                for place, row in enumerate(islice(found, size)):
                     out.write(row if row.endswith(b"\n") else row + b"\n")
+                    torn += [target] if place == 0 and before.strip() and row.strip() else []
+                    gaps += bool(before) and not before.strip() and bool(row.strip())
+                    before = row
             written.append((target, size))
+    if gaps and torn:
+        log.warning(
+            f"{path}: has blank lines between others ({gaps:,} times). Where these end a sentence or document, as in "
+            f"CoNLL and text for pre-training, what begins within one is {first_few(torn, 3)}: let x-prepro divide the "
+            "work instead (num_shards)"
+        )
     return written
 
 
