@@ -15,18 +15,19 @@ from xdpx.config.loading import resolve
 @pytest.fixture
 def folders(tmp_path: Path) -> list[str]:
     """Two data_dirs: the second has one more row of class b, and other parameters."""
-    found = []
-    for name, text, max_len in (("one", "w x\ta\ny\tb\n", 4), ("two", "w x\ta\ny\tb\ny z\tb\n", 6)):
-        raw = tmp_path / f"raw_{name}"
-        raw.mkdir()
-        (raw / "train.txt").write_text(text)
-        known = {
-            "parser": "csv", "loader": "single", "tokenizer": "space", "processor": "single", "max_len": max_len,
-            "data_source": str(raw), "data_dir": str(tmp_path / "data" / name), "special_targets": ["a"],
-        }  # fmt: skip
-        Prepro(resolve(known, "x-prepro", source="test")).run()
-        found.append(str(tmp_path / "data" / name))
-    return found
+    return [made(tmp_path, "one", "w x\ta\ny\tb\n", 4), made(tmp_path, "two", "w x\ta\ny\tb\ny z\tb\n", 6)]
+
+
+def made(tmp_path: Path, name: str, text: str, max_len: int) -> str:
+    raw = tmp_path / f"raw_{name}"
+    raw.mkdir()
+    (raw / "train.txt").write_text(text)
+    known = {
+        "parser": "csv", "loader": "single", "tokenizer": "space", "processor": "single", "max_len": max_len,
+        "data_source": str(raw), "data_dir": str(tmp_path / "data" / name), "special_targets": ["a"],
+    }  # fmt: skip
+    Prepro(resolve(known, "x-prepro", source="test")).run()
+    return str(tmp_path / "data" / name)
 
 
 def table(text: str) -> list[dict[str, str]]:
@@ -68,6 +69,12 @@ def test_labels_of_two_data_dirs_are_counted_and_compared(folders: list[str], ca
 def test_a_data_dir_equals_itself(folders: list[str], capsys) -> None:
     assert main(["diff_meta", folders[0], folders[0]]) == 0
     assert capsys.readouterr().out == "nothing differs\n"
+
+
+def test_other_rows_with_the_same_counts_are_no_equal_data(folders: list[str], tmp_path: Path, capsys) -> None:
+    other = made(tmp_path, "other", "y\ta\nw x\tb\n", 4)
+    assert main(["diff_meta", folders[0], other]) == 1
+    assert "+- train.pt: other content" in capsys.readouterr().out
 
 
 def test_a_folder_without_meta_data_is_refused(tmp_path: Path) -> None:

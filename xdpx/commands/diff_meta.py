@@ -2,8 +2,9 @@
 
 Usage: x-script diff_meta LEFT RIGHT
 
-First the metadata that differ, as `-- key: value` only left, `++` only right, `+-` both; then a table of the splits
-and labels. Counts are taken from the data themselves. The exit code is 1 if something differs.
+First the metadata that differ, as `-- key: value` only left, `++` only right, `+-` both, and the files whose content
+does; then a table of the splits and labels. Counts are taken from the data themselves, and content is compared by the
+SHA-256 that x-prepro recorded. The exit code is 1 if something differs.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xdpx.commands.script_arguments import need_paths, read_arguments
+from xdpx.config.args_file import ARGS_FILE
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.utils import io
+from xdpx.utils.commit import read_manifest
+from xdpx.utils.verified import RESOURCES
 
 NAME = "diff_meta"
 USAGE = "x-script diff_meta LEFT RIGHT"
@@ -28,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = read_arguments(NAME, argv)
     need_paths(NAME, arguments, USAGE, exactly=2)
     left, right = arguments.paths
-    lines = differences(_meta(left), _meta(right))
+    lines = [*differences(_meta(left), _meta(right)), *_other_content(_digests(left), _digests(right))]
     rows = _compared(label_counts(left), label_counts(right))
     if not lines and all(row["left"] == row["right"] for row in rows):
         print("nothing differs")
@@ -46,6 +50,17 @@ def _meta(folder: str) -> dict[str, Any]:
         fault = Fault(folder, "contains no meta.hjson.", "Give a data_dir that x-prepro made.")
         raise ConfigError(f"x-script {NAME}", [fault])
     return dict(read_meta(folder))
+
+
+def _digests(folder: str) -> dict[str, str]:
+    """Return the SHA-256 of each split, and of what else samples depend on, by name of the file."""
+    names = [*sorted(_meta(folder).get("data_size", {})), RESOURCES]
+    found = [manifest.files for name in names if (manifest := read_manifest(folder, name)) is not None]
+    return {name: facts.sha256 for files in found for name, facts in files.items() if name != ARGS_FILE}
+
+
+def _other_content(left: Mapping[str, str], right: Mapping[str, str]) -> list[str]:
+    return [f"+- {name}: other content" for name in left if name in right and left[name] != right[name]]
 
 
 def label_counts(folder: str) -> dict[tuple[str, str], int]:
