@@ -60,6 +60,15 @@ def test_a_seed_that_was_run_twice_counts_once_and_a_run_that_has_not_ended_is_n
     assert "slow.1:" not in printed.err
 
 
+def test_data_that_were_rebuilt_between_runs_are_told(runs: Path, capsys) -> None:
+    for name, digest in (("slow.1", "1"), ("slow.2", "1"), ("fast.1", "2")):
+        Status("finished", 20, 20, "", until=20, data={"dev.pt": digest, "train.pt": "3"}).write(str(runs / name))
+    assert main(["summarise_seeds", str(runs)]) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if "rebuilt" in line]
+    assert len(told) == 1
+    assert "dev.pt was rebuilt between runs, whose scores do not compare: " in told[0]
+
+
 def test_where_there_is_no_run_it_says_so(tmp_path: Path, capsys) -> None:
     assert main(["summarise_seeds", str(tmp_path)]) == 1
     assert "no evaluated runs" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xdpx.config.faults import first_few
 from xdpx.config.loading import RUN_ONLY_KEYS
 from xdpx.training.status import read_status
 
@@ -90,6 +91,21 @@ def doubts(group: SeedGroup) -> Iterator[str]:
         if status.status != "finished" or stretch:
             where = f"at step {status.step} of {status.total_steps}"
             yield f"{folder}: {status.status} {where}; its best score until then counts"
+
+
+def other_rows(groups: Sequence[SeedGroup]) -> Iterator[str]:
+    """Yield a sentence for each file of data that x-prepro rebuilt between the runs; their scores do not compare."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for group in groups:
+        for folder in group.folders:
+            status = read_status(folder)
+            for name, digest in ((status.data if status is not None else None) or {}).items():
+                path = f"{group.settings.get('data_dir')}/{name}"
+                found.setdefault(path, {}).setdefault(digest, []).append(folder)
+    for path, folders in found.items():
+        if len(folders) > 1:
+            told = " and ".join(first_few(each, 3) for each in folders.values())
+            yield f"{path} was rebuilt between runs, whose scores do not compare: {told}"
 
 
 def _settings(run: RunLogs) -> dict[str, Any]:

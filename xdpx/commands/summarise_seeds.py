@@ -30,7 +30,7 @@ IN_JSON = "print_json=true"
 
 def main(argv: Sequence[str]) -> int:
     """Print a row for each group. Exit code 1 if no run is found."""
-    from xdpx.commands.seeds import differing, doubts, groups_of, row_of
+    from xdpx.commands.seeds import differing, doubts, groups_of, other_rows, row_of
     from xdpx.reports.aggregation import find_runs
     from xdpx.reports.run_logs import read_run
     from xdpx.reports.tables import as_text, union_of_keys
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     if not groups:
         print(f"no evaluated runs below {', '.join(arguments.paths)}", file=sys.stderr)
         return 1
-    for line in (line for group in groups for line in doubts(group)):
+    for line in (*(line for group in groups for line in doubts(group)), *other_rows(groups)):
         log.warning(line)
     keys = differing(groups)
     if IN_JSON in argv:
