@@ -257,6 +257,18 @@ def test_a_processor_of_other_columns_than_a_split_has_is_refused(trained):
         perform(trained, "x-eval", **keys, valid_subset="dev")
 
 
+def test_a_split_whose_words_were_made_otherwise_is_told(trained, tmp_path, capsys):
+    shutil.copytree(trained / "data", tmp_path / "data")
+    args, keys = tmp_path / "data/args.py", {"save_dir": str(trained / "run"), "page": ""}
+    perform(trained, "x-eval", **keys, valid_subset=str(tmp_path / "data/dev.pt"))
+    assert "was preprocessed otherwise" not in capsys.readouterr().err
+    assert "'lower': True" in args.read_text()
+    args.write_text(args.read_text().replace("'lower': True", "'lower*': False"))
+    (tmp_path / "data/resources.manifest.json").unlink()
+    perform(trained, "x-eval", **keys, valid_subset=str(tmp_path / "data/dev.pt"))
+    assert f"was preprocessed otherwise: lower is false in {args}, and true for this model" in capsys.readouterr().err
+
+
 def test_keys_that_act_only_while_data_are_prepared_are_refused_for_every_input(trained):
     keys = {"save_dir": str(trained / "run"), "extra_config": {"vocab_file": "words.txt"}}
     for name in ("dev", str(trained / "dev.txt")):

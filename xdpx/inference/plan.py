@@ -625,9 +625,30 @@ def find_input(name: str, plan: InferencePlan, key: str, source: str) -> Input:
 def _prepared(name: str, path: str, plan: InferencePlan, key: str, source: str) -> Input:
     folder = io.parent(path)
     _refuse_other_data(plan, folder, agreement.LISTS, key, source)
+    _tell_of_other_texts(plan, folder, name)
     if "processor" in plan.given and (fault := other_columns(plan.train, read_meta(folder), "Leave it out.")):
         raise ConfigError(source, [replace(fault, key="extra_config.processor")])
     return Input(name, path, is_store=True, key=key)
+
+
+def _tell_of_other_texts(plan: InferencePlan, folder: str, name: str) -> None:
+    """Warn if a split was made by x-prepro with other words: another case, or another tokenizer."""
+    path = io.join(folder, ARGS_FILE)
+    if plan.prepro is None or not io.isfile(path):
+        return
+    try:
+        theirs, ours = read_prepro_args(path), plan.prepro.values
+    except ConfigError:  # damaged, which x-prepro repairs
+        return
+    words = ("tokenizer", *(item.key for item in entry("tokenizer", ours["tokenizer"]).parameters))
+    told = [
+        f"{each} is {json.dumps(theirs[each])} in {path}, and {json.dumps(ours[each])} for this model"
+        for each in words
+        if each != "vocab_file" and each in ours and each in theirs and ours[each] != theirs[each]
+    ]
+    if told:
+        advice = "Scores may be too low: score the raw file, or preprocess again."
+        log.warning(f"{name}: was preprocessed otherwise: {'; '.join(told)}. {advice}", once=True)
 
 
 def _reading(path: str, plan: InferencePlan, prepro: Run, key: str, source: str) -> Run:
