@@ -146,6 +146,20 @@ def test_changed_meta_data_are_refused_and_nothing_is_touched(source: Path, tmp_
     assert tree(data) == before
 
 
+def test_splits_cut_into_other_words_are_not_put_beside_those_that_stay(source: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    build(source, data)
+    ready = {"vocab_file": str(data / "vocab.txt"), "target_map_file": str(data / "target_map.txt")}
+    before = tree(data)
+    with pytest.raises(ConfigError, match="lower: is false, but true in the earlier splits") as caught:
+        build(source, data, data_files="dev.txt", lower=False, rm_punc=True, **ready)
+    assert [fault.key for fault in caught.value.faults] == ["lower", "rm_punc"]
+    assert tree(data) == before
+    build(source, data, lower=False, **ready)  # all of them are made anew
+    (data / "args.py").write_text("damaged(")
+    build(source, data, data_files="dev.txt", lower=False, **ready)
+
+
 def test_a_vocabulary_of_the_same_size_but_another_order_is_refused(source: Path, tmp_path: Path) -> None:
     build(source, tmp_path / "data")
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\nb\na\nc\n")

@@ -7,6 +7,7 @@ work: splits that the interrupted run had finished are kept.
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -36,6 +37,7 @@ from xdpx.datasets.workers import Crew
 from xdpx.datasets.writing import PartWriter, assemble
 from xdpx.logger import EarlyLines, ProgressBar, log
 from xdpx.processors.samples import Ragged, Samples
+from xdpx.tokenizers.agreement import other_words
 from xdpx.tokenizers.base import kept_files
 from xdpx.tokenizers.encoder import Encoder
 from xdpx.tokenizers.target_map import number_of
@@ -78,8 +80,6 @@ def build(run: Run, work: BlockWork | None = None) -> dict[str, int]:
             raise
 
 
-LOOKED_AT = frozenset({"vocab_file", "space_before_words"})
-"""Keys of tokenizers that are compared with those of earlier splits elsewhere."""
 ANEW = "use another data_dir"
 
 
@@ -176,13 +176,19 @@ class Builder:
         stay = ", ".join(split for split in old.get("data_size", ()) if split not in self.files)
         if not (stay and io.isfile(path)):
             return
-        before, where = read_prepro_args(path), f"the earlier splits in {self._data_dir} ({stay})"
-        now = {"tokenizer": self._run.values["tokenizer"], **self._tokenizer.parameters.model_dump()}
+        try:
+            before = read_prepro_args(path)
+        except ConfigError:  # damaged: it is about to be written anew
+            return
+        now, where = self._run.values, f"the earlier splits in {self._data_dir} ({stay})"
         faults = [
-            Fault(key, f"is {value}, but {before[key]} in {where}.", f"Set {key}: {before[key]}, or {ANEW}.")
-            for key, value in now.items()
-            if before.get(key, value) != value and key not in LOOKED_AT
-        ]
+            Fault(
+                key, f"is {json.dumps(now[key])}, but {json.dumps(before[key])} in {where}.",
+                f"Set {key}: {json.dumps(before[key])}, or {ANEW}.",
+            )
+            for key in other_words(before, now)
+            if key != "space_before_words"  # see `_refuse_other_words`
+        ]  # fmt: skip
         for name, text in [] if faults else kept_files(self._tokenizer).items():
             kept = io.join(self._data_dir, name)
             if io.isfile(kept) and _text_of(kept) != text:

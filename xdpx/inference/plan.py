@@ -640,11 +640,9 @@ def _tell_of_other_texts(plan: InferencePlan, folder: str, name: str) -> None:
         theirs, ours = read_prepro_args(path), plan.prepro.values
     except ConfigError:  # damaged, which x-prepro repairs
         return
-    words = ("tokenizer", *(item.key for item in entry("tokenizer", ours["tokenizer"]).parameters))
     told = [
         f"{each} is {json.dumps(theirs[each])} in {path}, and {json.dumps(ours[each])} for this model"
-        for each in words
-        if each != "vocab_file" and each in ours and each in theirs and ours[each] != theirs[each]
+        for each in agreement.other_words(theirs, ours)
     ]
     if told:
         advice = "Scores may be too low: score the raw file, or preprocess again."

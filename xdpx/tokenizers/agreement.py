@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from xdpx.config.catalogue import entry
 from xdpx.config.faults import Fault, first_few
 from xdpx.tokenizers.target_map import folded
 from xdpx.tokenizers.vocabulary import Vocabulary, lines_of
@@ -103,6 +104,14 @@ def of_data(key: str, used: str, other: str) -> Fault | None:
     problem = f"points to data that were encoded differently: line {line} is {now} in {other}, and {was} in {used}."
     name = "vocab_file" if io.name(used) == VOCABULARY else "target_map_file"
     return Fault(key, problem, f"Use the data_dir of the model, or preprocess again with {name}: {used}.")
+
+
+def other_words(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+    """Return the keys that decide how texts are cut into words and that differ between two args.py of x-prepro."""
+    keys = ("tokenizer", *(item.key for item in entry("tokenizer", ours["tokenizer"]).parameters))
+    of_lists = {"vocab_file"}  # whose content is compared, wherever it is
+    known = (key for key in keys if key not in of_lists and key in theirs and key in ours)
+    return [key for key in known if theirs[key] != ours[key]]
 
 
 def case_conflict(vocab_file: str, tokens: Sequence[str], *, lower: bool) -> tuple[str, bool] | None:
