@@ -262,6 +262,8 @@ def test_a_loop_without_its_brackets_is_a_fault(write: Write, tables: str) -> No
 
 
 def test_tables_that_add_to_each_other_are_no_loop(write: Write) -> None:
+    write("p.hjson", "__parent__: [{__parent__: 'q'}, {__parent__: 'r'}]", "q.hjson", "x: 1", "r.hjson", "y: 2")
+    assert values("p") == {"x": 1, "y": 2}
     write("a.hjson", "__parent__: [{x: 1, e: {a: 1}}, {e: {b: 2}, x: 3}, {}, {y: 1}]")
     assert values() == {"x": 3, "e": {"a": 1, "b": 2}, "y": 1}
 

@@ -171,7 +171,7 @@ class Family:
     def _tell_of_flat_loop(self, tables: Sequence[Located]) -> None:
         """Report a table among the parents that a later one overrides in all its keys: a loop without its brackets."""
         for table, later in pairwise(tables):
-            if table.value and _overrides(later, table):
+            if table.value and PARENT not in table.value and _overrides(later, table):
                 problem = f"{first_few(table.value, 3)} of this table is overridden by that of the next one."
                 fault = Fault(PARENT, problem, "For a run of each, put them into [ ]: a loop.", table.origin)
                 if fault not in self.files.faults:  # parents are expanded once for each combination of loops
