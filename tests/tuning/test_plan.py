@@ -222,6 +222,12 @@ def test_an_end_that_no_step_reaches_is_told(planned: Callable[..., Plan], log: 
     ]
 
 
+def test_a_base_config_may_take_a_searched_key_from_a_macro(planned: Callable[..., Plan]) -> None:
+    base = {"__def__": {"learning_rate": 0.1}, "learning_rate": "${learning_rate}", "save_dir": "out/${learning_rate}"}
+    plan = planned(base=base)
+    assert [run.values["learning_rate"] for run in plan.runs_of(0, {"learning_rate": 0.5, "batch_size": 8})] == [0.5]
+
+
 def test_a_parameter_may_depend_on_a_choice_other_than_that_of_the_base_config(planned: Callable[..., Plan]) -> None:
     space = {
         "loss": {"type": "categorical", "values": ["cross_entropy", "label_smooth_ce"]},

@@ -97,6 +97,7 @@ def load(
     paths: bool = True,
     rewrite: Callable[[int, Mapping[str, Any]], Mapping[str, Any]] = lambda index, values: values,
     in_order: bool = False,
+    apart: bool = False,
 ) -> list[Run]:
     """Return every run of a config, checked for `command`.
 
@@ -109,6 +110,7 @@ def load(
         rewrite: takes the index of a run and its values, and returns the values to check; unlike overrides, it is
             applied after references are resolved.
         in_order: whether each run begins when those before it have ended, so that it may read files that they write.
+        apart: as for `read_runs`.
 
     Raises:
         ConfigError: with all faults of all runs.
@@ -116,7 +118,7 @@ def load(
     """
     from xdpx.config.reading import read_runs
 
-    raws = read_runs(path, overrides)
+    raws = read_runs(path, overrides, apart=apart)
     drafts = [
         checking.check(
             command,

@@ -61,13 +61,14 @@ class RawRun:
     files: tuple[str, ...] = ()
 
 
-def read_runs(path: str, overrides: Sequence[str] = (), *, asked: Origin = ORIGIN) -> list[RawRun]:
+def read_runs(path: str, overrides: Sequence[str] = (), *, asked: Origin = ORIGIN, apart: bool = False) -> list[RawRun]:
     """Return the runs of a config: hjson, JSON or YAML, suffix optional, local or remote.
 
     Args:
         path: the config file; '' to use only the overrides.
         overrides: `key=value` texts, which take precedence over all files.
         asked: where the path was written.
+        apart: whether overrides may set a key without the macro of its name that the config uses for it and elsewhere.
 
     Returns:
         One `RawRun` per run, in the order of execution; at least one.
@@ -85,6 +86,11 @@ def read_runs(path: str, overrides: Sequence[str] = (), *, asked: Origin = ORIGI
         raise ConfigError(str(path) or COMMAND_LINE, at_most(list(dict.fromkeys([*files.faults, *files.fatal]))))
     source = shown(found) if found else COMMAND_LINE
     runs = [_run(source, index, table, settings, files.faults) for index, table in enumerate(tables)]
+    if not apart:
+        runs = [
+            replace(run, faults=(*run.faults, *_parted_from_macros(settings, table, run.referred)))
+            for run, table in zip(runs, tables, strict=True)
+        ]
     idle = _idle_macros(settings, tables, files.referred.union(*(run.referred for run in runs)))
     return [replace(run, faults=(*run.faults, *idle), files=tuple(files.written)) for run in runs]
 
@@ -114,11 +120,9 @@ def _merged(path: str, settings: Sequence[Override], files: ConfigFiles) -> list
 
 def _run(path: str, index: int, table: Table, settings: Sequence[Override], shared: Sequence[Fault]) -> RawRun:
     """Return a run from its merged table: apply overrides, resolve references, and separate the special keys."""
-    before = table
     table, faults = apply_overrides(settings, table)
     substitution = Substitution(table)
     resolved = substitution.table()
-    faults += _parted_from_macros(settings, before, substitution.names)
     faults = [*shared, *faults, *_bad_definitions(table), *substitution.faults, *_unknown_special(resolved)]
     parameters = {key: located for key, located in resolved.items() if not key.startswith("__")}
     values, too_large = _plain_values(parameters)

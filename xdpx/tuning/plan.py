@@ -232,7 +232,7 @@ class Plan:
             kept = {key: value for key, value in values.items() if key not in absent}
             return {**kept, **forced, "save_dir": f"{free}-{index}", **self._rescaled(index, given)}
 
-        return load(self.base, "x-train", words_of(given), inspect=inspect, paths=paths, rewrite=rewrite)
+        return load(self.base, "x-train", words_of(given), inspect=inspect, paths=paths, rewrite=rewrite, apart=True)
 
     def _rescaled(self, index: int, given: Values) -> dict[str, Any]:
         """Return the values that count updates, adapted to the number of samples per update of a trial."""
@@ -374,7 +374,7 @@ def _base_runs(base: str, settings: TuneParameters, given: Values) -> list[Run]:
     def rewrite(index: int, values: Mapping[str, Any]) -> dict[str, Any]:
         return {**values, **FORCED, "save_dir": f"{free}-{index}"}
 
-    return load(base, "x-train", words, rewrite=rewrite)
+    return load(base, "x-train", words, rewrite=rewrite, apart=True)
 
 
 def _caught(errors: list[Fault], key: str, work: Callable[[], Any]) -> Any:
