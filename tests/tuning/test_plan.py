@@ -222,6 +222,28 @@ def test_an_end_that_no_step_reaches_is_told(planned: Callable[..., Plan], log: 
     ]
 
 
+@pytest.mark.parametrize(("warmup", "swa", "found"), [(4, 6, (8, 12)), (0.1, 0.5, (0.1, 0.5)), (0, None, (0, None))])
+def test_the_updates_of_a_schedule_are_as_many_samples_in_each_trial(
+    planned: Callable[..., Plan], warmup: float, swa: float | None, found: tuple[float, float | None]
+) -> None:
+    plan = planned(base={"warmup_steps": warmup, "swa_start": swa})
+    (run,) = plan.runs_of(0, {"learning_rate": 0.5, "batch_size": 8})
+    assert (run.values["warmup_steps"], run.values["swa_start"]) == found
+    (same,) = plan.runs_of(0, {"learning_rate": 0.5, "batch_size": 16})
+    assert (same.values["warmup_steps"], same.values["swa_start"]) == (warmup, swa)
+
+
+def test_a_schedule_that_a_trial_has_not_gets_no_key(planned: Callable[..., Plan]) -> None:
+    space = {"batch_size": {"type": "categorical", "values": [8, 16]}}
+    space |= {"lr_scheduler": {"type": "categorical", "values": ["one_cycle", "constant"]}}
+    space |= {"warmup_steps": {"type": "categorical", "values": [2, 4], "when": {"lr_scheduler": "one_cycle"}}}
+    plan = planned(space=space)
+    (run,) = plan.runs_of(0, {"batch_size": 8, "lr_scheduler": "constant"})
+    assert "warmup_steps" not in run.values
+    (run,) = plan.runs_of(0, {"batch_size": 8, "lr_scheduler": "one_cycle", "warmup_steps": 4})
+    assert run.values["warmup_steps"] == 4
+
+
 def test_a_base_config_may_take_a_searched_key_from_a_macro(planned: Callable[..., Plan]) -> None:
     base = {"__def__": {"learning_rate": 0.1}, "learning_rate": "${learning_rate}", "save_dir": "out/${learning_rate}"}
     plan = planned(base=base)

@@ -41,6 +41,9 @@ FORCED: Mapping[str, Any] = {
 IN_UPDATES = ("max_update", "eval_interval", "eval_interval_warmup", "save_interval", "tolerance", "min_steps")
 """Keys that count updates and mean samples: they follow the samples of an update, to keep trials comparable."""
 
+OF_SCHEDULE = ("warmup_steps", "decay_steps", "num_decay_steps", "num_stable_steps", "swa_start")
+"""Such keys of which whole numbers are updates, and fractions shares of a run."""
+
 X_TRAIN: Mapping[Pick, str] = {("", "command"): "x-train"}
 """The class that is part of every trial, whatever its config selects."""
 
@@ -230,11 +233,11 @@ class Plan:
 
         def rewrite(index: int, values: Mapping[str, Any]) -> dict[str, Any]:
             kept = {key: value for key, value in values.items() if key not in absent}
-            return {**kept, **forced, "save_dir": f"{free}-{index}", **self._rescaled(index, given)}
+            return {**kept, **forced, "save_dir": f"{free}-{index}", **self._rescaled(index, given, kept)}
 
         return load(self.base, "x-train", words_of(given), inspect=inspect, paths=paths, rewrite=rewrite, apart=True)
 
-    def _rescaled(self, index: int, given: Values) -> dict[str, Any]:
+    def _rescaled(self, index: int, given: Values, written: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values that count updates, adapted to the number of samples per update of a trial."""
         base = self.base_runs[index]
         before = base.values["batch_size"] * base.values["update_freq"]
@@ -244,11 +247,11 @@ class Plan:
         now = math.prod(factors)
         if now == before:
             return {}
-        counts = {key: base.values.get(key) for key in IN_UPDATES if key not in given and key not in base.relative}
+        counts = {key: base.values.get(key) for key in IN_UPDATES} | {key: written.get(key) for key in OF_SCHEDULE}
         return {
             key: max(1, round(count * before / now))
             for key, count in counts.items()
-            if isinstance(count, int) and count > 0
+            if isinstance(count, int) and count > 0 and key not in given and key not in base.relative
         }
 
     def stages_of(self, runs: Sequence[Run], trial: int, samples: int) -> list[Stage]:
