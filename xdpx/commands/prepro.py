@@ -53,14 +53,14 @@ class Prepro:
             return {}
 
     def outdated(self) -> bool:
-        """Return whether a raw file has changed since a split was made of it; False if the files are gone."""
+        """Return whether a raw file has changed since a split was made of it; False if the files cannot be reached."""
         try:
             paths = {split: path for split, path in self._splits().items() if not is_table(path)}
-        except ConfigError:
+            made = {split: read_manifest(self._settings.data_dir, split) for split in paths}
+            sources = {split: each.facts.get("source") for split, each in made.items() if each is not None}
+            return any(source not in (None, identity(paths[split])) for split, source in sources.items())
+        except (ConfigError, OSError):
             return False
-        made = {split: read_manifest(self._settings.data_dir, split) for split in paths}
-        sources = {split: each.facts.get("source") for split, each in made.items() if each is not None}
-        return any(source not in (None, identity(paths[split])) for split, source in sources.items())
 
     def run(self) -> int:
         """Build the data_dir, or this task's shard of it."""
