@@ -95,8 +95,12 @@ def _outputs(network: Any, given: Mapping[str, Any], facts: Mapping[str, Any]) -
     """Return the outputs of our network, computed from the logits of the transformers network."""
     import torch
 
+    from xdpx.models.pytorch.encoders import has_segments
+
     tensors = {name: torch.from_numpy(value) for name, value in given.items()}
-    read = {name: tensors[name] for name in ("input_ids", "token_type_ids") if name in tensors}
+    read = {"input_ids": tensors["input_ids"]}
+    if "token_type_ids" in tensors and has_segments(network.config):
+        read["token_type_ids"] = tensors["token_type_ids"]
     logits = network(**read, attention_mask=tensors["attention_mask"].long()).logits.float()
     if facts["kind"] != "TokenClassification":
         return {facts["outputs"][0]: logits.squeeze(-1) if facts["one_number"] else logits}

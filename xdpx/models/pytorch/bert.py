@@ -111,9 +111,7 @@ class Bert(Model):
         exported = torch.compiler.is_exporting() or traced
         whole = mask.device.type == "cpu" and not exported and bool(mask.all())
         given = {"input_ids": input_ids, "attention_mask": None if whole else encoders.mask_for(self.config, mask)}
-        # Architectures trained without segments have one row for them, or none, or no such input.
-        segments = getattr(self.config, "type_vocab_size", 0) > 1
-        return {**given, "token_type_ids": token_type_ids} if segments else given
+        return {**given, "token_type_ids": token_type_ids} if encoders.has_segments(self.config) else given
 
     def load_pretrained(self, read_weights: ReadWeights) -> None:
         """As `Model.load_pretrained`; with `load_cls_weights`, a file without the whole classifier is refused.

@@ -77,6 +77,11 @@ def mask_for(config: PretrainedConfig, mask_BT: Tensor) -> Tensor:
     return mask_BT.long()
 
 
+def has_segments(config: PretrainedConfig) -> bool:
+    """Return whether a network reads token types; those trained without have one row for them, or no such input."""
+    return int(getattr(config, "type_vocab_size", 0) or 0) > 1
+
+
 def has_pooler(encoder: nn.Module) -> bool:
     """Return whether a network has its own pooler."""
     return getattr(encoder, "pooler", None) is not None

@@ -15,6 +15,7 @@ import transformers
 from torch import Tensor, nn
 from transformers import PretrainedConfig
 
+from xdpx.models.pytorch import encoders
 from xdpx.models.pytorch.bert import Bert
 from xdpx.models.pytorch.regression import Units
 
@@ -169,9 +170,10 @@ def differs(form: Form, network: nn.Module, model: nn.Module, batches: Sequence[
     call: Callable[..., Any] = network.eval()
     model.eval()
     worst = 0.0
+    named = {"input_ids", "token_type_ids"} if encoders.has_segments(form.config) else {"input_ids"}
     with torch.no_grad():
         for inputs in batches:
-            given = {name: value for name, value in inputs.items() if name in {"input_ids", "token_type_ids"}}
+            given = {name: value for name, value in inputs.items() if name in named}
             found = call(**given, attention_mask=inputs["attention_mask"].long()).logits.float()
             wanted = model(**inputs)
             if form.kind == "TokenClassification":
