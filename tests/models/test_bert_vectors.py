@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,18 @@ def test_every_question_chooses_among_the_passages_of_the_batch() -> None:
     assert ranks.tolist() == [2, 1]
     scores = loss.metrics({name: value.detach().numpy() for name, value in found.items()})
     assert scores["in_batch_mrr"] == pytest.approx(float((1 / ranks).mean()))
+
+
+@pytest.mark.parametrize(
+    "said", [{"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, {"pooling_mode": "mean"}]
+)
+def test_another_pooling_than_that_of_the_weights_is_told(said: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
+    source = saved(tmp_path, 1)
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling/config.json").write_text(json.dumps({"word_embedding_dimension": 8, **said}))
+    for ours in ("mean", "first"):
+        kind = models["simcse"]
+        keys = {"pretrained_model": source, "sentence_pooling": ours}
+        kind(kind.Parameters(**keys)).load_pretrained(load_file)
+        told = "'mean' of the tokens (1_Pooling/config.json), but 'first' here. Set sentence_pooling: mean."
+        assert (told in "".join(capsys.readouterr())) == (ours == "first")

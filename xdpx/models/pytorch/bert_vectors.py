@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from xdpx.config import parameters as declare
+from xdpx.logger import log
 from xdpx.models.pytorch import google_names, weights
 from xdpx.models.pytorch.base import ReadWeights
 from xdpx.models.pytorch.bert import Bert, new_linear
@@ -41,6 +42,11 @@ class SimCSE(Bert):
         super().__init__(parameters, pooler=False)
         self.layer = new_linear(self.config.hidden_size, self.config.hidden_size, self.config)
 
+    def load_pretrained(self, read_weights: ReadWeights) -> None:
+        """As `Bert.load_pretrained`; a warning tells if the weights were trained for another pooling."""
+        super().load_pretrained(read_weights)
+        tell_of_pooling(self.parameters_used.pretrained_model, self.parameters_used.sentence_pooling)
+
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return vectors (B, K, H) of ids (B, K, T); the mask is true (or 1) at real tokens."""
         mask = attention_mask.flatten(0, 1)
@@ -54,6 +60,16 @@ class SimCSE(Bert):
             vectors = torch.tanh(self.layer(vectors))
         rows: Tensor = vectors.view(*input_ids.shape[:2], *vectors.shape[1:])
         return rows
+
+
+def tell_of_pooling(source: str | None, ours: str) -> None:
+    """Warn if weights of sentence-transformers were trained for vectors that are made of tokens in another way."""
+    theirs = weights.pooling_of(source) if source else None
+    if theirs not in {None, ours}:
+        remedy = f"Set sentence_pooling: {theirs}." if theirs in {"first", "mean"} else "There is no such choice here."
+        log.warning(
+            f"{source}: its vectors are '{theirs}' of the tokens ({weights.POOLING}), but '{ours}' here. {remedy}"
+        )
 
 
 class BertDPRQA(Bert):

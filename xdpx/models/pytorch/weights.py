@@ -20,6 +20,7 @@ SINGLE_FILES = ("model.safetensors", "pytorch_model.bin")
 SHARD_TABLES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 TF_INDEX = ".index"
 TF_NAMES = (*NAMES, "albert_config.json")
+POOLING, MODE = "1_Pooling/config.json", "pooling_mode_"
 MOST_NAMES_SHOWN = 8
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 """The number of a layer in the name of a weight."""
@@ -55,6 +56,20 @@ def config_file(source: str) -> str | None:
     if source.endswith(TF_INDEX):  # a SavedModel has its variables in a subfolder, and extra files in `assets`
         folders += [above := io.parent(folder), io.join(above, "assets")]
     return next((path for each in folders for name in TF_NAMES if io.exists(path := io.join(each, name))), None)
+
+
+def pooling_of(source: str) -> str | None:
+    """Return how a model of sentence-transformers makes a vector of tokens: `first`, `mean`, or its own word.
+
+    None if the folder of the weights does not say.
+    """
+    path = io.join(source if io.isdir(source) else io.parent(source), POOLING)
+    if not io.isfile(path):
+        return None
+    values = read_table(path)
+    marked = [name.removeprefix(MODE).removesuffix("_tokens") for name, value in values.items() if value is True]
+    modes = [str(values["pooling_mode"])] if "pooling_mode" in values else marked
+    return " and ".join({"cls": "first", "cls_token": "first"}.get(mode, mode) for mode in modes) or None
 
 
 def take_over(
