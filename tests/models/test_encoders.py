@@ -60,6 +60,12 @@ def test_padding_means_nothing_to_any_encoder(model_type: str) -> None:
     assert torch.allclose(model(IDS, IDS != 0, TOKEN_TYPES)[1:], alone, atol=1e-6)
 
 
+def test_an_encoder_that_reads_padding_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    for model_type in ("fnet", "mpnet"):
+        build(model_type=model_type, **SIZES)
+        assert ("'fnet' reads padding" in "".join(capsys.readouterr())) == (model_type == "fnet")
+
+
 @pytest.mark.parametrize("model_type", KINDS)
 def test_layers_are_trained_slower_the_deeper_they_lie(model_type: str) -> None:
     model = build(model_type=model_type, **SIZES, layer_lr_decay=0.5, keep_emb_lr=False, top_lr_ratio=4.0)

@@ -51,6 +51,7 @@ class Bert(Model):
     def __init__(self, parameters: Parameters, *, pooler: bool) -> None:
         super().__init__(parameters)
         self.config = architecture(parameters)
+        encoders.tell_of_padding(self.config)
         self.bert = encoder_of(self.config, pooler=pooler)
         if pooler and not encoders.has_pooler(self.bert):
             if encoders.is_blind_at_first(self.bert):

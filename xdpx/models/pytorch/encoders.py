@@ -13,6 +13,7 @@ from transformers.activations import ACT2FN
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from xdpx.config.faults import did_you_mean, refusal
+from xdpx.logger import log
 
 OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "attention_probs_dropout_prob": ("attention_dropout",),
@@ -23,6 +24,9 @@ OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 
 WHOLE_MASKS = frozenset({"albert", "bert", "camembert", "electra", "roberta", "xlm-roberta"})
 """Architectures that accept a mask (B, 1, T, T); others derive theirs, e.g. for windows, from one (B, T)."""
+
+READ_PADDING = frozenset({"canine", "convbert", "fnet", "nystromformer", "reformer", "yoso"})
+"""Architectures that mix padding into real tokens whatever the mask is: by convolutions, Fourier transforms, hashes."""
 
 EMBEDDING = re.compile(r"bert\.\w*embed")
 """Tables outside of the module `embeddings`, such as `bert.embed_tokens`, and their projections."""
@@ -75,6 +79,13 @@ def mask_for(config: PretrainedConfig, mask_BT: Tensor) -> Tensor:
     if config.model_type in WHOLE_MASKS:
         return mask_BT[:, None, None, :].expand(-1, -1, mask_BT.shape[1], -1)
     return mask_BT.long()
+
+
+def tell_of_padding(config: PretrainedConfig) -> None:
+    """Warn of an architecture whose output for a text depends on the padding behind it."""
+    if config.model_type in READ_PADDING:
+        problem = f"'{config.model_type}' reads padding (in transformers, too): the score of a text depends on others"
+        log.warning(f"model: {problem} in its batch. With exact: true (x-train, x-eval, x-pred) not.", once=True)
 
 
 def has_segments(config: PretrainedConfig) -> bool:
