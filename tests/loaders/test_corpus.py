@@ -164,15 +164,20 @@ def test_blocks_of_few_words_are_dropped() -> None:
     assert [*marks.plain(blocks.values).tolist(), *marks.plain(rest.values).tolist()] == [5, 6, 7, 8]
 
 
-def messages(*rows: list[str], **keys: Any) -> Any:
+def messages(*rows: list[str], first: int = 1, **keys: Any) -> Any:
     kind = loaders["session_corpus"]
     loader = kind(kind.Parameters(tokenizer="bert", **keys))
-    return loader.records(Rows(list(rows), list(range(1, len(rows) + 1)), []), labelled=False)
+    return loader.records(Rows(list(rows), list(range(first, len(rows) + first)), []), labelled=False)
 
 
 def test_a_number_that_does_not_grow_or_a_blank_line_begins_a_session() -> None:
     found = messages(["1", "a", "x"], ["2", "b", "y"], ["1", "a", "z"], [""], ["7", "b", "w"])
     assert found.fields["text"] == ["x", "y", "", "z", "", "w"]
+
+
+def test_a_block_of_rows_may_begin_with_a_session_or_within_one() -> None:
+    assert messages(["1", "a", "x"], ["2", "b", "y"], first=9).fields["text"] == ["", "x", "y"]
+    assert messages(["2", "a", "x"], ["3", "b", "y"], first=9).fields["text"] == ["x", "y"]
 
 
 def test_lines_of_one_sender_are_joined_up_to_so_many() -> None:

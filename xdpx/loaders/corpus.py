@@ -14,6 +14,8 @@ from xdpx.loaders.parsers.base import BadLine, Row, Rows
 
 BreakMode = Literal["none", "none_doc", "complete", "complete_doc", "eos"]
 
+FIRST = 1
+"""Number of the first message of a session."""
 NUM_SPECIAL = 3
 """Tokens of `max_len` that are reserved for special ones, however many the processor adds."""
 
@@ -157,7 +159,7 @@ class SessionCorpusLoader(Loader):
     """Columns: msg_no, sender, text. A number that is not above the last one, or a blank line, begins a session.
 
     Consecutive messages of one sender are joined, up to `max_consecutive` of them. Numbers and senders are compared
-    within a block of rows as it is read, so where one happens to begin with a session, only a blank line tells.
+    within a block of rows as it is read; where one begins with a session, its number 1 tells, or a blank line.
     """
 
     num_targets: ClassVar[int] = 0
@@ -216,7 +218,9 @@ class _Session:
         number, sender, text = row
         if not number.strip().isdecimal():
             return f"has '{number}' for the number of a message"
-        if self._number is not None and int(number) <= self._number:
+        # Of rows before this block nothing is known.
+        before = self._number if self.texts or line == 1 else FIRST
+        if before is not None and int(number) <= before:
             self._begin(line)
         self._number = int(number)
         if sender == self._sender and 0 < self._joined < self._most:

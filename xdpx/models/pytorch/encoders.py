@@ -85,7 +85,7 @@ def tell_of_padding(config: PretrainedConfig) -> None:
     """Warn of an architecture whose output for a text depends on the padding behind it."""
     if config.model_type in READ_PADDING:
         problem = f"'{config.model_type}' reads padding (in transformers, too): the score of a text depends on others"
-        log.warning(f"model: {problem} in its batch. With exact: true (x-train, x-eval, x-pred) not.", once=True)
+        log.warning(f"model: {problem} in its batch. exact: true avoids that (x-train, x-eval, x-pred).", once=True)
 
 
 def has_segments(config: PretrainedConfig) -> bool:
