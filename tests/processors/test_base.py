@@ -13,6 +13,7 @@ from xdpx.config.faults import ConfigError
 from xdpx.processors import processors
 from xdpx.processors.base import Batch, Fields, Processor, collated, samples_of
 from xdpx.processors.samples import Ragged, Samples, offsets_of
+from xdpx.tokenizers.vocabulary import Vocabulary
 
 NEEDED: dict[str, dict[str, Any]] = {
     "span_corruption": {"sentinels": [5, 6]},
@@ -204,3 +205,16 @@ def test_the_parts_of_a_batch_are_together_the_batch(make: Any, sampled: Any, na
             width = whole["net_input"]["input_ids"].shape[1]
             found = [places + int(part["id"][0]) * width for places, part in zip(found, cut, strict=True)]
         assert np.array_equal(np.concatenate(found), value)
+
+
+@pytest.mark.parametrize(
+    ("index", "told"), [(3, None), (5, "cls_index: is 5, which is 'the' in the vocabulary"), (4, None)]
+)
+def test_an_id_of_a_special_token_that_is_a_word_is_told(index: int, told: str | None, capsys: Any) -> None:
+    words = Vocabulary(["[PAD]", "[UNK]", "[SEP]", "[CLS]", "<s>", "the"])
+    kind = processors["bert_single"]
+    kind(kind.Parameters(max_len=8, cls_index=index), vocabulary=words)
+    said = "".join(capsys.readouterr())
+    assert told in said if told else not said
+    with pytest.raises(ConfigError, match="sep_index: is 6, but the vocabulary has 6 tokens"):
+        kind(kind.Parameters(max_len=8, sep_index=6), vocabulary=words)

@@ -9,6 +9,8 @@ import pytest
 from xdpx.config.faults import ConfigError
 from xdpx.loaders.marks import WORD_START
 from xdpx.processors.bert_lm import BertLMProcessor
+from xdpx.processors.samples import Ragged, Samples
+from xdpx.tokenizers.vocabulary import Vocabulary
 
 
 def test_what_must_be_guessed_is_named_by_its_place_in_the_batch(make: Any, sampled: Any, blocks: Any) -> None:
@@ -165,3 +167,13 @@ def test_a_batch_cut_in_parts_keeps_its_noise(make: Any, sampled: Any, blocks: A
     parts = [part["net_input"] for part in processor.split(batch, 3)]
     assert np.concatenate([part["noise"] for part in parts]).tolist() == batch["net_input"]["noise"].tolist()
     assert all(len(part["noise"]) == len(part["masked_positions"]) for part in parts)
+
+
+@pytest.mark.parametrize(("second", "told"), [("\u0120b", True), ("##b", False), ("b", False)])
+def test_masking_whole_words_says_when_no_token_continues_a_word(second: str, told: bool, capsys: Any) -> None:
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", second]
+    processor = BertLMProcessor(BertLMProcessor.Parameters(max_len=8), vocabulary=Vocabulary(words))
+    tokens = Ragged(np.array([5, 6], np.int32), np.array([0, 2]))
+    columns, _ = processor.numerize_many({"tokens": tokens}, None)
+    processor.collate(Samples(columns))
+    assert ("mask_whole_words: is true, but in this vocabulary" in "".join(capsys.readouterr())) == told

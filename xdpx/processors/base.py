@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,8 @@ from xdpx.logger import log
 from xdpx.processors.samples import Column, ColumnKind, Ragged, Samples, Schema, multi_hot, offsets_of, stored_as
 from xdpx.tokenizers.vocabulary import Vocabulary
 
+SPECIAL = re.compile(r"[\W_].*[\W_]")
+"""Tokens such as `[CLS]`, `<s>` and `<|endoftext|>`, by what they begin and end with."""
 Fields = Mapping[str, Sequence[int]]
 """Token ids of the texts of one record, by the names in `Processor.text_fields`."""
 
@@ -181,6 +184,7 @@ class Processor(ABC):
     def _token_index(self, parameter: str, index: int | None, token: str) -> int:
         """Return `index`, or if it is None the id of the token in the vocabulary. Raises ConfigError without both."""
         if index is not None:
+            self._tell_of_plain_word(parameter, index, token)
             return index
         found = self.vocabulary.find(token) if self.vocabulary is not None else None
         if found is not None:
@@ -188,6 +192,20 @@ class Processor(ABC):
         where = "the vocabulary lacks it" if self.vocabulary is not None else "there is no vocabulary"
         remedy = "Add it to vocab.txt, or inherit the data's meta: `__parent__: ${data_dir}/meta`."
         raise refusal(parameter, f"the id of '{token}' is not known: {where}.", remedy)
+
+    def _tell_of_plain_word(self, parameter: str, index: int, token: str) -> None:
+        """Warn of an id for a special token that looks like a word, such as those of BERT in another vocabulary.
+
+        Raises:
+            ConfigError: the vocabulary has no such id.
+        """
+        tokens = self.vocabulary.tokens if self.vocabulary is not None else [token] * (index + 1)
+        if index >= len(tokens):
+            problem = f"is {index}, but the vocabulary has {len(tokens)} tokens."
+            raise refusal(parameter, problem, "Use the line number in vocab.txt, from 0.")
+        found = tokens[index]
+        if found != token and not SPECIAL.fullmatch(found) and any(map(str.isalnum, found)):
+            log.warning(f"{parameter}: is {index}, which is '{found}' in the vocabulary. Is it a word?", once=True)
 
     def _width(self, *lengths: NDArray[np.integer[Any]], pad_multiple: int) -> int:
         longest = max([int(each.max(initial=1)) for each in lengths])

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from xdpx.config.faults import ConfigError, Fault, refusal
 from xdpx.config.parameters import param
 from xdpx.loaders import marks
+from xdpx.logger import log
 from xdpx.processors.base import Batch, Processor, with_targets
 from xdpx.processors.bert import BertProcessor, balanced_cut
 from xdpx.processors.masking import Masking, cumulative_weights
@@ -223,7 +224,11 @@ class BertLMProcessor(BertProcessor):
         begins = marks.has(marks.WORD_START, marked)
         if begins.any():
             return begins
-        starts: NDArray[np.bool_] = ~self._needed("mask_whole_words").continuation[tokens]
+        vocabulary = self._needed("mask_whole_words")
+        if vocabulary.signs_spaces:
+            problem = "is true, but in this vocabulary a sign for a space begins words, and no '##' continues them"
+            log.warning(f"mask_whole_words: {problem}: tokens are masked one by one. Set it to false.", once=True)
+        starts: NDArray[np.bool_] = ~vocabulary.continuation[tokens]
         return starts
 
     def _needed(self, key: str) -> Vocabulary:

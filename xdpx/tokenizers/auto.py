@@ -11,7 +11,7 @@ from xdpx.config.parameters import param
 from xdpx.tokenizers.agreement import added_tokens, settings_in
 from xdpx.tokenizers.base import LibraryTokenizer
 from xdpx.tokenizers.characters import Boundaries
-from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.tokenizers.vocabulary import SPACES, Vocabulary
 from xdpx.utils import hub, io
 
 FILE = "tokenizer.json"
@@ -22,8 +22,6 @@ SAME_SETTING = (
     ("add_prefix_space", "add_prefix_space"),
 )
 """Keys of tokenizer_config.json, and what they are called in a normalizer or pre-tokenizer of tokenizer.json."""
-SPACES = ("\u0120", "\u2581")
-"""Signs for a space in the tokens of byte-level and SentencePiece tokenizers: G with a dot, a lower block."""
 
 
 class AutoTokenizer(LibraryTokenizer):

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.utils import commit, io
 
+SPACES = ("\u0120", "\u2581")
+"""Signs for a space in the tokens of byte-level and SentencePiece tokenizers: G with a dot, a lower block."""
 NEWLINE = "[NEWLINE]"
 """How a line break in a token is written in the file."""
 
@@ -134,6 +136,11 @@ class Vocabulary:
     def continuation(self) -> NDArray[np.bool_]:
         """True for tokens that continue a word (`##ing`), shape (vocabulary size,)."""
         return np.fromiter((token.startswith("##") for token in self.tokens), np.bool_, len(self.tokens))
+
+    @cached_property
+    def signs_spaces(self) -> bool:
+        """Whether words begin with a sign for the space before them (RoBERTa, T5), and no token with `##`."""
+        return not self.continuation.any() and any(token.startswith(SPACES) and len(token) > 1 for token in self.tokens)
 
     @property
     def text(self) -> str:
