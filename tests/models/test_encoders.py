@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModel
 from xdpx.config.faults import ConfigError
 from xdpx.models import models
 from xdpx.models.pytorch import encoders
+from xdpx.models.pytorch.bert import positions_of
 
 KINDS = ["bert", "roberta", "albert", "electra", "deberta", "deberta-v2", "modernbert", "distilbert", "mpnet"]
 """Most leave attention to torch's kernels; DeBERTa and MPNet have one of their own, and another form of masks."""
@@ -58,6 +59,17 @@ def test_padding_means_nothing_to_any_encoder(model_type: str) -> None:
     model = build(model_type=model_type, **SIZES)
     alone = model(IDS[1:, :3], IDS[1:, :3] != 0, TOKEN_TYPES[1:, :3])
     assert torch.allclose(model(IDS, IDS != 0, TOKEN_TYPES)[1:], alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("model_type", ["roberta", "mpnet", "ibert", "distilbert"])
+def test_the_longest_text_is_as_long_as_the_model_has_positions(model_type: str) -> None:
+    model = build(model_type=model_type, **{**SIZES, "pad_index": 1, "max_position_embeddings": 12})
+    fits, beyond = (torch.full((1, positions_of(model.config) + more), 5) for more in (0, 1))
+    model(fits, fits > 0)
+    with pytest.raises(ConfigError, match="max_len: is"):
+        model(beyond, beyond > 0)
+    with pytest.raises((IndexError, RuntimeError)):
+        model.bert(input_ids=beyond)
 
 
 def test_an_encoder_that_reads_padding_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -317,8 +317,7 @@ def _network(config: PretrainedConfig, **options: bool) -> Any:
 def positions_of(config: PretrainedConfig) -> int:
     """Return the maximum length of a text, in tokens."""
     positions = int(config.max_position_embeddings)
-    # RoBERTa and its relatives number positions from pad_token_id + 1.
-    offset = "roberta" in config.model_type or config.model_type == "camembert"
+    offset = "roberta" in config.model_type or config.model_type in encoders.COUNT_FROM_PADDING
     return positions - (int(config.pad_token_id) + 1) * offset
 
 

@@ -25,6 +25,9 @@ OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 WHOLE_MASKS = frozenset({"albert", "bert", "camembert", "electra", "roberta", "xlm-roberta"})
 """Architectures that accept a mask (B, 1, T, T); others derive theirs, e.g. for windows, from one (B, T)."""
 
+COUNT_FROM_PADDING = frozenset({"camembert", "data2vec-text", "esm", "ibert", "longformer", "luke", "mpnet", "xmod"})
+"""Architectures that number positions from pad_token_id + 1, as RoBERTa and all that have it in their name do."""
+
 READ_PADDING = frozenset({"canine", "convbert", "fnet", "nystromformer", "reformer", "yoso"})
 """Architectures that mix padding into real tokens whatever the mask is: by convolutions, Fourier transforms, hashes."""
 
