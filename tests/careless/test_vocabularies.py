@@ -126,3 +126,13 @@ def test_a_split_is_not_added_with_other_rules_for_tokens(encoder: None, capsys:
         assert "in the earlier splits in data (train). Set " in capsys.readouterr().err
     assert prepro(data_files=dev, **labels) == 0
     assert prepro(data_files={**train, **dev}, **labels, lower=False) == 0  # no other split stays
+
+
+def test_marks_of_entities_that_are_split_are_told(encoder: None, capsys: Any) -> None:
+    model("marked", [*WORDS, "[", "]", "e", "##1", "[E1]", "[E2]", "[unused1]"])
+    Path("raw/train.txt").write_text("[E1] good [E1] film [unused1]\tyes\nbad book\tno\n" * 4)
+    assert prepro(vocab_file="marked/vocab.txt") == 0
+    assert "holds '[E1]', which texts contain, but it is read as [ e ##1 ]. To" in capsys.readouterr().err
+    Path("raw/train.txt").write_text("[MASK] good\tyes\nbad book\tno\n" * 4)
+    assert prepro("others", vocab_file="marked/vocab.txt") == 0
+    assert "which texts contain" not in capsys.readouterr().err

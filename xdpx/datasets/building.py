@@ -142,6 +142,7 @@ class Builder:
             of_processor=self._run.parameters("processor"), look=self.looking, work=self.work,
             with_vectors=with_vectors,
         )  # fmt: skip
+        self.looking.at_marks(self._tokenizer, found.vocabulary)
         self._resources = found = resources.keep_labels(found, self._data_dir, old)
         self._processor = self._run.build("processor", vocabulary=found.vocabulary)
         name, inherited = self._run.values["processor"], self._processor.meta()

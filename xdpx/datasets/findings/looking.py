@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,8 +16,15 @@ from xdpx.datasets.findings.tokens import Tally
 from xdpx.loaders.base import Loader
 from xdpx.loaders.parsers.base import Parser
 from xdpx.loaders.parsers.lines import LineParser
+from xdpx.logger import log
 from xdpx.processors.samples import Ragged
+from xdpx.tokenizers.agreement import FREE
+from xdpx.tokenizers.base import Tokenizer
 from xdpx.tokenizers.target_map import folded
+from xdpx.tokenizers.vocabulary import Vocabulary
+
+MARK = re.compile(r"\[[^\[\]\s]*\w[^\[\]\s]*\]|<[^<>\s]*\w[^<>\s]*>")
+"""Tokens that mark something in a text, such as the ends of an entity."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +150,17 @@ class Look:
                 self._findings.add(raw_files.first_row_left_out(source.path, self._parser, self._loader, known))
             elif source.labelled:
                 self._findings.add(raw_files.first_row_as_names(source.path, self._parser, known))
+
+    def at_marks(self, tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
+        """Warn of a token such as `[E1]` that stands in texts, but that the tokenizer never finds as a whole."""
+        cells = [cell for head in self._heads.values() for row in head.rows for cell in row]
+        marks = (token for token in vocabulary.tokens if MARK.fullmatch(token) and not FREE.fullmatch(token))
+        for mark in marks:
+            if any(mark in cell for cell in cells) and tokenizer.tokenize(mark) != [mark]:
+                problem = f"holds '{mark}', which texts contain, but it is read as {' '.join(tokenizer.tokenize(mark))}"
+                remedy = "To read it whole, use tokenizer: auto with a tokenizer that has it as an added token."
+                log.warning(f"vocab_file: {problem}. {remedy}")
+                return
 
     def at_vocabulary(self, *, ready: bool) -> None:
         """Record whether the vocabulary was given, rather than counted in these data."""
