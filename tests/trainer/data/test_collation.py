@@ -19,7 +19,7 @@ ROWS = {
     "tensors of labels": [{"label_ids": torch.tensor([1, 2])}, {"label_ids": torch.tensor([3, 4])}],
     "both kinds of labels": [{"label": 1, "label_ids": [1]}, {"label": 2, "label_ids": [2]}],
     "no label in the first": [{"label": None, "label_ids": [1]}, {"label": None, "label_ids": [2]}],
-    "texts and nothing": [{"text": "a", "none": None, "x": 1.0}, {"text": "b", "none": 1, "x": 2.0}],
+    "texts and nothing": [{"text": "a", "none": None, "x": 1.0}, {"text": "b", "none": None, "x": 2.0}],
     "arrays": [{"x": np.ones((2, 2))}, {"x": np.zeros((2, 2))}],
     "tensors": [{"x": torch.ones(2)}, {"x": torch.zeros(2)}],
     "objects": [SimpleNamespace(x=1, label=2), SimpleNamespace(x=2, label=0)],
@@ -106,3 +106,17 @@ def test_labels_that_are_text_are_to_be_numbered(capsys):
 def test_labels_that_only_some_samples_have_are_refused_whichever_comes_first(labels):
     with pytest.raises(ValueError, match="'labels': is None in sample [01] of a batch, but not in all. Use -100"):
         default_data_collator([{"labels": label, "ids": [1]} for label in labels])
+
+
+@pytest.mark.parametrize("values", [(None, 2.0), (2.0, None), ("n/a", 2.0), (2.0, "n/a")])
+def test_numbers_that_only_some_samples_have_are_refused_whichever_comes_first(values):
+    with pytest.raises(ValueError, match="'weight'"):
+        default_data_collator([{"weight": value, "ids": [1]} for value in values])
+    assert list(default_data_collator([{"note": note, "ids": [1]} for note in (None, "text")])) == ["ids"]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_column_that_only_some_samples_have_is_refused_whichever_comes_first(order):
+    rows = [{"ids": [1]}, {"ids": [1], "weight": 2.0}]
+    with pytest.raises(ValueError, match="'weight'.*Give all samples the same columns"):
+        default_data_collator(rows[::order])

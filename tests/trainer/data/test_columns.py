@@ -177,3 +177,13 @@ def test_columns_of_text_that_a_tokenizer_cannot_pad_are_named(kind):
         next(iter(loader))
     (note,) = found.value.__notes__
     assert note.startswith("label: is text ('neg'), of which no tensor can be made. Number the classes from 0")
+
+
+@pytest.mark.parametrize("kind", [Dataset.from_list, list])
+def test_text_in_a_column_that_the_model_takes_is_warned_of(kind, capsys):
+    name = f"weight_{kind.__name__}"  # else the same was said already
+    data, collator = trimmed(kind([{"ids": 1, name: "2.0", "note": "a"}]), default_data_collator, ["ids", name])
+    assert list(collator([data[0]])) == ["ids"]
+    told = capsys.readouterr().err
+    assert f"{name}: the model takes it, but it is text" in told
+    assert "note: the model" not in told

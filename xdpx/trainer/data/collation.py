@@ -28,7 +28,7 @@ def default_data_collator(features: Sequence[Any], return_tensors: str = "pt") -
         return_tensors: "pt" for tensors, "np" for arrays.
 
     Raises:
-        ValueError: a sample lacks a name, or its values cannot be stacked.
+        ValueError: a sample lacks a name or a value that others have, or values cannot be stacked.
     """
     if return_tensors not in {"pt", "np"}:
         raise ValueError(f"return_tensors: is '{return_tensors}'. Use 'pt' for tensors or 'np' for arrays.")
@@ -41,13 +41,14 @@ def default_data_collator(features: Sequence[Any], return_tensors: str = "pt") -
     rows = features if isinstance(features[0], Mapping) else [vars(row) for row in features]
     first = rows[0]
     batch: dict[str, Any] = {}
-    _look_at_labels(rows)
+    _look_at_labels(first)
+    _refuse_gaps(rows)
     for name in (LABEL, LABEL_IDS):
         if first.get(name) is not None:
             batch[LABELS] = _labels(name, _column(rows, name))
             break
     for name, value in first.items():
-        if name not in {LABEL, LABEL_IDS} and value is not None and not isinstance(value, str):
+        if name not in {LABEL, LABEL_IDS} and not _is_left_out(value):
             batch[name] = _stacked(name, _column(rows, name))
     if return_tensors == "pt":
         return batch
@@ -61,22 +62,43 @@ def default_collator(processing_class: object) -> Any:
     return default_data_collator
 
 
-def _look_at_labels(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse labels that the first sample lacks but not all do, and warn of those that are text: both are left out."""
-    first = rows[0]
+def _look_at_labels(first: Mapping[str, Any]) -> None:
+    """Warn of labels in two columns, and of those that are text, which are left out."""
     if first.get(LABELS) is not None and (first.get(LABEL) is not None or first.get(LABEL_IDS) is not None):
         other = LABEL if first.get(LABEL) is not None else LABEL_IDS
         log.warning(f"samples have {other} and {LABELS}: {LABELS} is used. Remove or rename the other.", once=True)
     if isinstance(first.get(LABELS), str):
         log.warning(f"labels: are text, which is left out of batches, as any text is. {NUMBERED}.", once=True)
-    for name in (LABEL, LABEL_IDS, LABELS):
-        if name in first and first[name] is None and any(row.get(name) is not None for row in rows):
+
+
+def _refuse_gaps(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse numbers that later samples have, and the first lacks: it decides what is left out of all."""
+    first = rows[0]
+    for name, value in first.items():
+        if _is_left_out(value) and not all(_is_left_out(row.get(name)) for row in rows):
             raise ValueError(_missing(name, _column(rows, name)))
+    for index, row in enumerate(rows):
+        if len(row) <= len(first):  # one that lacks a name of the first is refused in any case
+            continue
+        for name, value in row.items():
+            if name not in first and not _is_left_out(value):
+                raise ValueError(
+                    f"'{name}': sample {index} of a batch has it, the first sample has only "
+                    f"{', '.join(map(str, first))}. Give all samples the same columns, or pass a data_collator of your "
+                    "own."
+                )
+
+
+def _is_left_out(value: object) -> bool:
+    return value is None or isinstance(value, str)
 
 
 def _missing(name: str, values: list[Any]) -> str:
-    advice = " Use -100 where there is no target, or leave the column out of all samples." if "label" in name else ""
-    return f"'{name}': is None in sample {values.index(None)} of a batch, but not in all.{advice}"
+    instead = "Use -100 where there is no target" if "label" in name else "Give all samples a number"
+    advice = f"{instead}, or leave the column out of all samples."
+    index = next(index for index, value in enumerate(values) if _is_left_out(value))
+    found = "None" if values[index] is None else f"text ({values[index]!r:.40})"
+    return f"'{name}': is {found} in sample {index} of a batch, but not in all. {advice}"
 
 
 def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:

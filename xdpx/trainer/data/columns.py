@@ -83,6 +83,9 @@ def trimmed(
     names = _unused(dataset, dataset.column_names, wanted, collator, model_name)
     if names:
         _say(names, description, model_name)
+    if _leaves_text_out(collator):
+        kinds = getattr(dataset, "features", None) or {}
+        _warn_of_text([name for name in wanted if getattr(kinds.get(name), "dtype", "") == "string"], description)
     return without(dataset, names), collator
 
 
@@ -93,6 +96,20 @@ def _warn_of_two_labels(columns: Collection[str], description: str) -> None:
         log.warning(
             f"{description} data: has {' and '.join(given)}, of which the data_collator makes one the labels. Remove "
             "what is not meant, or rename it.",
+            once=True,
+        )
+
+
+def _leaves_text_out(collator: object) -> bool:
+    return "default_data_collator" in str(getattr(collator, "__name__", "")) and _is_shipped(collator)
+
+
+def _warn_of_text(names: Sequence[str], description: str) -> None:
+    """Warn of columns that the model takes, but that are text, which is left out of batches."""
+    if names := [name for name in names if name not in (*LABEL_COLUMNS, LABELS)]:  # of those the collator tells
+        log.warning(
+            f"{description} data: {', '.join(names)}: the model takes it, but it is text, which is left out of "
+            "batches. Convert it to numbers, or remove it.",
             once=True,
         )
 
@@ -118,11 +135,16 @@ class Trimmed:
         self.collator, self.wanted = collator, frozenset(wanted)
         self.description, self.model_name = description, model_name
         self.lets_all_through = False
+        self._may_lose_text = _leaves_text_out(collator)
 
     def __call__(self, features: list[Any]) -> Any:
         """Return a batch of samples; samples that are not dicts are passed on unchanged."""
         if self.lets_all_through:
             return self.collator(features)
+        if self._may_lose_text and isinstance(features[0], Mapping):
+            self._may_lose_text = False
+            texts = [name for name, value in features[0].items() if isinstance(value, str) and name in self.wanted]
+            _warn_of_text(texts, self.description)
         try:
             whole = self.wanted.issuperset  # asked here, as a call per sample would cost more than the cut
             return self.collator([row if type(row) is dict and whole(row) else self._cut(row) for row in features])
