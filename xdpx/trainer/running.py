@@ -23,7 +23,7 @@ from xdpx.logger import log
 from xdpx.models.pytorch import preparing
 from xdpx.models.pytorch.modules import neftune
 from xdpx.reports.results import speed_metrics
-from xdpx.trainer import averaging, keeping, resuming, wiring
+from xdpx.trainer import averaging, idle, keeping, resuming, wiring
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.data import agreement
 from xdpx.trainer.data.adopting import adopt
@@ -107,6 +107,8 @@ def train(
     """Train from scratch or a checkpoint; with `auto_find_batch_size`, retry with smaller batches if out of memory."""
     args = run.args
     run.memory = MemoryWatch(args.device, wanted=not args.skip_memory_metrics)
+    if resume is None and trial is None:
+        idle.warn_of_unresumed(args)
     with ExitStack() as afterwards:
         run.is_in_train = True
         afterwards.callback(setattr, run, "is_in_train", False)
@@ -356,6 +358,7 @@ def _describe(run: TrainerRun, num_trainable: int, checkpoint: str | None) -> No
         f"({run.batch_size} per process x {args.world_size} processes x {args.gradient_accumulation_steps} "
         f"accumulated), {num_trainable:,} trainable parameters"
     )
+    idle.warn_of_idle(args)
     if args.save_strategy == "best" and args.eval_strategy == "no":
         log.warning(
             "save_strategy: is 'best', and eval_strategy is 'no': no checkpoint is written unless a callback asks for "

@@ -34,7 +34,7 @@ from xdpx.trainer.data import agreement, feeding, loaders, samplers
 from xdpx.trainer.data.collation import default_collator
 from xdpx.trainer.data.plan import length, plan_training
 from xdpx.trainer.loss import predictions
-from xdpx.trainer.loss.calls import LossCalls, backward
+from xdpx.trainer.loss.calls import LOSSES, LossCalls, backward
 from xdpx.trainer.loss.counts import TokenCounter
 from xdpx.trainer.loss.model_loss import LossFacts, num_positional, takes
 from xdpx.trainer.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
@@ -45,9 +45,6 @@ Inputs = dict[str, Any]
 NOTHING = nullcontext()
 
 NOISE = "neftune_noise_alpha"
-
-LOSS_METHODS = ("compute_loss", "training_step")
-"""Methods that users override to define the loss."""
 
 
 class Trainer(Conveniences):
@@ -131,7 +128,7 @@ class Trainer(Conveniences):
     def _take_model(self, model: nn.Module) -> None:
         """Set the model: check it, move it to the device if it belongs there, and find out how it computes its loss."""
         args, bare = self.args, preparing.bare(model)
-        overridden = {name for name in LOSS_METHODS if getattr(type(self), name) is not getattr(Trainer, name)}
+        overridden = {name for name in LOSSES if getattr(type(self), name) is not getattr(Trainer, name)}
         preparing.refuse_quantized(model)
         if self.train_dataset is not None and self.compute_loss_func is None and not overridden:
             preparing.refuse_headless(model)  # to predict hidden states only is fine
@@ -395,6 +392,12 @@ class Trainer(Conveniences):
         args, run = self.args, self._run
         agreement.refuse_unlike_loaders(dataloader)
         only_loss = args.prediction_loss_only if prediction_loss_only is None else prediction_loss_only
+        if only_loss and self.compute_metrics is not None:
+            log.warning(
+                "prediction_loss_only: is True, so that compute_metrics is never called. Set it to False to have the "
+                "metrics.",
+                once=True,
+            )
         examples = self.num_examples(dataloader) if length(dataloader) is not None else "unknown"
         log.info(f"{description}: {examples} examples, batches of {args.eval_batch_size}")
         run.callback_handler.eval_dataloader = dataloader

@@ -25,6 +25,7 @@ from xdpx.logger import log
 from xdpx.optimizers.pytorch.scheduling import steps_on_metric
 from xdpx.reports.trackers.choosing import trackers_for
 from xdpx.reports.trackers.json_lines import MetricsFile
+from xdpx.trainer import idle
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.data.plan import length
 from xdpx.trainer.hooks.builtin import DefaultFlowCallback, PrinterCallback, ProgressCallback
@@ -109,6 +110,9 @@ class Given:
                 "Trainer: `optimizers` hold weights that fsdp replaces by shards. Override "
                 "create_optimizer_and_scheduler."
             )
+        idle.warn_of_given_optimizer(args, self.optimizer, self.lr_scheduler)
+        if self.optimizer_cls_and_kwargs is not None:
+            idle.warn_of_given_class(args, self.optimizer_cls_and_kwargs[1])
 
 
 def _refuse_in_backward(args: TrainingArguments, strategy: Strategy) -> None:

@@ -109,6 +109,8 @@ def class_and_kwargs(args: OptimizerArguments, model: nn.Module | None = None) -
                 "optimizer, or freeze what is not to be trained.",
                 once=True,
             )
+        if unread := request.unread_of_adam():
+            log.warning(f"{', '.join(unread)}: no effect, as '{name}' is no variant of Adam. Leave it out.", once=True)
         return chosen
     if hasattr(kind, "built"):
         raise ValueError(

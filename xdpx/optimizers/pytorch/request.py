@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 from xdpx.utils.decisions import TRUE_WORDS
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 Kwargs = dict[str, Any]
 Chosen = tuple[Any, Kwargs]
 """(class of the optimizer, or of factories called with the model; arguments of the class)."""
+
+
+ADAM = "adam_"
+"""How the names of the settings begin that only Adam and its variants have."""
 
 
 class OptimizerArguments(Protocol):
@@ -67,7 +71,7 @@ class OptimizerRequest:
         model: the model, if the optimizer needs it.
         name: of the optimizer.
         extra: the pairs of `optim_args`.
-        asked: extra keys, and optim_target_modules, if the optimizer has read them.
+        asked: extra keys, optim_target_modules, and `ADAM` for the numbers of Adam, if the optimizer has read them.
     """
 
     args: OptimizerArguments
@@ -82,6 +86,11 @@ class OptimizerRequest:
         if unread:
             raise ValueError(f"optim_args: has {unread}, which '{self.name}' does not take. Remove it.")
 
+    def unread_of_adam(self) -> list[str]:
+        """Return the settings of Adam that are not the usual ones, if the optimizer has read none of them."""
+        usual = [] if ADAM in self.asked else [each for each in fields(Settings) if each.name.startswith(ADAM)]
+        return [each.name for each in usual if getattr(self.args, each.name) != each.default]
+
     @property
     def rate(self) -> Kwargs:
         """The learning rate, as argument of any optimizer."""
@@ -90,6 +99,7 @@ class OptimizerRequest:
     @property
     def adam(self) -> Kwargs:
         """The learning rate, betas and eps, as arguments of Adam and its variants."""
+        self.asked.add(ADAM)
         betas = (self.args.adam_beta1, self.args.adam_beta2)
         return {**self.rate, "betas": betas, "eps": self.args.adam_epsilon}
 

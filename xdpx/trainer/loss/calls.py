@@ -21,15 +21,20 @@ from xdpx.trainer.loss.misfits import note_misfits
 from xdpx.trainer.loss.model_loss import (
     CallShape,
     Count,
+    LabelSmoother,
     count_targets,
     global_count,
     loss_of,
+    mentions,
     uses,
 )
 from xdpx.trainer.loss.windows import record_losses
 from xdpx.trainer.parts import TrainerRun
 
-COUNT = "num_items_in_batch"
+COUNT, FUNCTION = "num_items_in_batch", "compute_loss_func"
+LOSSES = ("compute_loss", "training_step")
+"""Methods that users override to define the loss."""
+
 Inputs = dict[str, Any]
 
 
@@ -90,6 +95,7 @@ class LossCalls:
         self._methods, self._run, self._overridden = methods, run, overridden
         self._facts = run.loss_facts
         self._measured = False  # whether the model's use of the count was
+        self._asked_function = self._has_stepped = False
         self._evaluated = Averaged()
         self._shapes: dict[str, tuple[Callable[..., Any], CallShape]] = {}
 
@@ -120,7 +126,29 @@ class LossCalls:
         loss = self._methods.training_step(model, inputs, *more)
         if loss is None:
             raise TypeError("training_step: returned None. Return the loss of the micro-batch, detached, for the log.")
+        if not self._has_stepped:
+            self._has_stepped = True
+            self._warn_of_left_out()
         return loss
+
+    def _warn_of_left_out(self) -> None:
+        """Warn of what users' own methods, which have computed the first loss, do not use."""
+        own, smoother = " and ".join(sorted(self._overridden)), self._facts.smoother
+        if not own:
+            return
+        if isinstance(smoother, LabelSmoother) and not smoother.is_used:
+            log.warning(
+                f"label_smoothing_factor: has no effect, because your own {own} does not smooth. Call "
+                "self.label_smoother(outputs, labels) there, or leave the factor out.",
+                once=True,
+            )
+        called = self._asked_function or any(mentions(getattr(self._methods, each), FUNCTION) for each in LOSSES)
+        if self._function is not None and not called:
+            log.warning(
+                f"compute_loss_func: is never called, because your own {own} computes the loss. Leave it out, or let "
+                "the method call it.",
+                once=True,
+            )
 
     def loss(self, model: nn.Module, inputs: Inputs, num_items: Count) -> Tensor:
         """Return the loss of `compute_loss`: one number, which depends on weights."""
@@ -284,6 +312,7 @@ class LossCalls:
         if model.training:
             record_losses(self._run.accumulator, outputs)
         if function is not None:
+            self._asked_function = True
             if labels is None:
                 _miss_labels(inputs)
             loss = function(outputs, labels, **(self._function.extras(num_items) if self._function is not None else {}))

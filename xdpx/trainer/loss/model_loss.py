@@ -138,6 +138,12 @@ def uses(function: Callable[..., Any], name: str) -> bool:
     return taker in code.co_cellvars or any(taker in (each if isinstance(each, tuple) else (each,)) for each in loaded)
 
 
+def mentions(function: Callable[..., Any], attribute: str) -> bool:
+    """Return whether the code of a function reads an attribute of this name; True where its code is unknown."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return code is None or attribute in code.co_names
+
+
 def _calls_a_loss_of_torch(model: nn.Module) -> bool:
     """Return whether the forward of a model uses a loss of torch, and not the one that accepts the count."""
     code = getattr(inspect.unwrap(type(model).forward), "__code__", None)
@@ -277,6 +283,7 @@ class LabelSmoother:
 
     epsilon: float = 0.1
     ignore_index: int = IGNORED
+    is_used: bool = field(default=False, init=False, compare=False, repr=False)
 
     def __call__(
         self, model_output: Any, labels: Tensor, shift_labels: bool = False, num_items_in_batch: Count = None
@@ -289,6 +296,7 @@ class LabelSmoother:
             shift_labels: Compare position t with label t+1.
             num_items_in_batch: Divisor of the sum; None: the number of targets in `labels`.
         """
+        self.is_used = True
         logits = model_output["logits"] if isinstance(model_output, Mapping) else model_output[0]
         if shift_labels:
             logits, labels = logits[..., :-1, :], labels[..., 1:]
