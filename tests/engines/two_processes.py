@@ -225,6 +225,26 @@ def check_ddp_averages_gradients_of_weights_that_were_frozen_when_it_wrapped_the
     assert collectives.gather_objects(layers[1].weight.grad.tolist()) == [layers[1].weight.grad.tolist()] * 2
 
 
+def check_ddp_averages_gradients_of_a_loss_that_calls_the_model_without_it():
+    strategy = Distributed(here())
+    model = strategy.prepare(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 1)))
+    for wrapped in (False, True):  # the second time as usual, after which nothing is left to average
+        model.zero_grad()
+        with strategy.accumulating(model, last=False):
+            model(torch.full((2, 2), 3.0 + here().rank)).sum().backward()
+        with strategy.accumulating(model, last=True):
+            with torch.no_grad():
+                model(torch.zeros(2, 2))
+            (model if wrapped else model.module)(torch.eye(2) + here().rank).sum().backward()
+        own = [each.grad.tolist() for each in model.parameters()]
+        strategy.sum_gradients(list(model.parameters()))
+        of_all = zip(*collectives.gather_objects(own), strict=True)
+        for weight, theirs in zip(model.parameters(), of_all, strict=True):
+            assert torch.allclose(weight.grad, torch.tensor(theirs).mean(0))
+        mean = model.module[1].running_mean.tolist()
+        assert wrapped or collectives.gather_objects(mean) == [mean] * 2
+
+
 def accumulated_gradients(strategy):
     """Return the gradients of the first layer after each of two micro-batches."""
     model = strategy.prepare(Small())

@@ -207,6 +207,7 @@ class Distributed(Single):
         self._buffers: Buffers | None = None
         self._averaged: dict[int, Tensor] = {}  # by id: weights that were trained when DDP wrapped the model
         self._frozen: list[Tensor] = []  # the others
+        self._has_passed = True  # whether the last micro-batch called what DDP wrapped, so that it averages gradients
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """Return the model wrapped in DDP, or as it is if it has nothing to train."""
@@ -218,13 +219,22 @@ class Distributed(Single):
         if isinstance(model, DistributedDataParallel) or not any(each.requires_grad for each in model.parameters()):
             return model
         on_one_gpu = self.world.device.type == "cuda" and not _spread(model)
-        return DistributedDataParallel(
+        wrapped = DistributedDataParallel(
             model, device_ids=[self.world.device.index] if on_one_gpu else None, **self._chosen(model)
         )
+        wrapped.register_forward_pre_hook(self._note_pass)
+        return wrapped
+
+    def _note_pass(self, wrapped: DistributedDataParallel, _: object) -> None:
+        if wrapped.require_backward_grad_sync and torch.is_grad_enabled():
+            self._has_passed = True
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[Any]:
         """Return a context that keeps gradients to this process until the last micro-batch."""
-        if (last and not self.options.after_passes) or not isinstance(model, DistributedDataParallel):
+        if not isinstance(model, DistributedDataParallel):
+            return NOTHING
+        if last and not self.options.after_passes:
+            self._has_passed = not model._forward_pre_hooks  # a user's own DDP is not listened to
             return NOTHING
         context: AbstractContextManager[Any] = model.no_sync()
         return context
@@ -233,9 +243,10 @@ class Distributed(Single):
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Average gradients that DDP has not: those of weights that were frozen or absent when it wrapped the model.
 
-        With `after_passes`, average those of all weights, and copy the first process's buffers to all.
+        With `after_passes`, or if the loss called the model without DDP around it (`self.model`, `model.module`),
+        average those of all weights, and copy the first process's buffers to all.
         """
-        if self.options.after_passes:
+        if self.options.after_passes or not self._has_passed:
             self._average(parameters, self._buffers)
         elif any_trained(self._frozen) or len(parameters) > len(self._averaged) + len(self._frozen):
             self._average([each for each in parameters if each.requires_grad and id(each) not in self._averaged])
