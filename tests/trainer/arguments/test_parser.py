@@ -263,6 +263,34 @@ def test_a_text_that_is_no_number_is_refused_by_name() -> None:
         HfArgumentParser(DataArguments).parse_dict({"max_seq_length": "long", "rate": "fast"})
 
 
+def test_values_of_a_dict_become_what_a_command_line_gives() -> None:
+    given = {
+        "sizes": ["3", 4],
+        "words": "one",
+        "level": 7,
+        "colour": "blue",
+        "max_seq_length": 8.0,
+        "table": {"a": True},
+    }
+    (data,) = HfArgumentParser(DataArguments).parse_dict(given)
+    assert (data.sizes, data.words, data.level, data.colour) == ([3, 4], ["one"], 7, "blue")
+    assert (data.max_seq_length, data.table) == (8, {"a": True})
+
+
+def test_values_that_a_command_line_refuses_are_refused_in_a_dict_too() -> None:
+    with pytest.raises(ConfigError, match="4 faults") as raised:
+        HfArgumentParser(DataArguments).parse_dict(
+            {"level": "high", "colour": "green", "sizes": ["three"], "max_seq_length": 7.5}
+        )
+    assert "level: is 'high'. Choose one of: low, 7." in str(raised.value)
+
+
+def test_a_key_that_json_has_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"rate": 1, "rate": 2}')
+    with pytest.raises(ValueError, match=r"a.json: 'rate' is written twice"):
+        HfArgumentParser(DataArguments).parse_json_file(tmp_path / "a.json")
+
+
 def test_json_is_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     file.write_text('{"seed": 5, "fsdp_config": {"min_num_params": 3}}')

@@ -7,6 +7,7 @@ import json
 import sys
 from argparse import SUPPRESS, ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -182,7 +183,7 @@ class HfArgumentParser(ArgumentParser):
 
     def parse_json_file(self, json_file: StrPath, allow_extra_keys: bool = False) -> tuple[Any, ...]:
         """Return the objects from a JSON file. Raises ValueError for keys of none of them."""
-        return self.parse_dict(_read(json_file, json.loads), allow_extra_keys)
+        return self.parse_dict(_read(json_file, _json), allow_extra_keys)
 
     def parse_yaml_file(self, yaml_file: StrPath, allow_extra_keys: bool = False) -> tuple[Any, ...]:
         """Return the objects from a YAML file, in which 1e-4 is a number and `no` is text. Raises ValueError, too."""
@@ -225,16 +226,59 @@ def _words_of(files: Iterable[str]) -> list[str]:
 
 
 def _plain_values(owner: type, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with text converted to numbers and booleans where the fields require them."""
+    """Return the values as a command line would give them: text as numbers, flags or lists, where the fields are such.
+
+    Raises:
+        ConfigError: a value is none that its field may have. `TrainingArguments` themselves check most of theirs.
+    """
     kinds, faults, result = plain_kinds(owner), [], dict(values)
-    for name in [name for name, value in values.items() if isinstance(value, str) and name in kinds]:
+    settings = {} if isinstance(owner, AcceptsOldNames) else _settings_of(owner)
+    for name, value in values.items():
         try:
-            result[name] = plain(values[name], kinds[name])
+            if name in kinds and isinstance(value, str | float):
+                result[name] = plain(value, kinds[name])
+            elif name in settings and value is not None:
+                result[name] = _declared(value, settings[name])
         except ValueError as error:
             faults.append(Fault(name, str(error)))
     if faults:
         raise ConfigError(owner.__name__, faults)
     return result
+
+
+def _settings_of(owner: type) -> dict[str, dict[str, Any]]:
+    """Return for each field of a user's dataclass the settings of its option."""
+    hints = get_type_hints(owner)
+    return {
+        each.name: option_settings(hints[each.name]) | dict(each.metadata)
+        for each in dataclasses.fields(owner)
+        if each.init
+    }
+
+
+def _declared(value: Any, settings: Mapping[str, Any]) -> Any:
+    """Return a value of a file as its field declares it. Raises ValueError, to follow the name of the field."""
+    if settings.get("nargs") == "+":
+        either = "action" in settings  # one text may stay one
+        if isinstance(value, str):
+            return value if either else [_declared(value, {**settings, "nargs": None})]
+        if not isinstance(value, list) or either:
+            return value
+        return [_declared(each, {**settings, "nargs": None}) for each in value]
+    choices = settings.get("choices")
+    if choices is not None and not isinstance(value, Enum) and value not in choices:
+        raise ValueError(f"is {value!r:.60}. Choose one of: {', '.join(map(str, choices))}.")
+    return plain(value, settings["type"]) if settings.get("type") in (int, float) and isinstance(value, str) else value
+
+
+def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs of an object in JSON as a dict. Raises ValueError for a key that is there twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"'{twice}' is written twice. Remove one.")
+    return found
 
 
 def _read(path: StrPath, parse: Callable[[str], Any]) -> dict[str, Any]:
@@ -243,9 +287,17 @@ def _read(path: StrPath, parse: Callable[[str], Any]) -> dict[str, Any]:
             values = parse(file.read())
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}: is not JSON: {error}.") from error
+        except ConfigError:
+            raise
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path}: holds {type(values).__name__}, not a dict. Write one key and value per argument.")
     return values
+
+
+def _json(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_refuse_repeated)
 
 
 def _yaml(text: str, path: str) -> Any:
