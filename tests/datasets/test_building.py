@@ -308,7 +308,7 @@ def test_an_interrupted_build_is_finished_and_keeps_what_was_done(source: Path, 
     }
     log = (data / "log.txt").read_text()
     assert "dev: already finished, kept" in log
-    assert "train: finished before" not in log
+    assert "leave out what was finished before the interruption (dev, test)" in log
     assert not (data / ".parts").exists()
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from xdpx.config.args_file import ARGS_FILE
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, first_few
 from xdpx.config.loading import Run, fingerprint
 from xdpx.config.stored_args import read_prepro_args
 from xdpx.datasets import build_report, resources
@@ -107,6 +107,7 @@ class Builder:
         self._early = early
         self.work = work
         self._begun = False
+        self._kept: list[str] = []  # splits that an interrupted build had finished
         self._parameters = parameters
         self._data_dir = parameters.data_dir
         self._fingerprint = fingerprint(run)
@@ -264,6 +265,7 @@ class Builder:
         if self._interrupted and self._is_done(split, facts):
             self._begin()
             log.info(f"{split}: already finished, kept")
+            self._kept.append(split)
             return
         labelled = file.labelled and self._resources.target_map is not None
         schema = schema_of(
@@ -401,6 +403,12 @@ class Builder:
         sizes: dict[str, int] = self._meta["data_size"]
         self._findings.add(at_the_beginning(self.files, self._run, self._loader))
         self.looking.finish(self._data_dir, sizes, dropped=self._loader.parameters.remove_duplicate)
+        if self._kept:
+            log.warning(
+                "findings and counts of labels leave out what was finished before the interruption "
+                f"({first_few(self._kept, 4)}), such as its texts that are in other splits, too. x-check with this "
+                "config looks at everything."
+            )
         self._write_status("finished")
         log.info(f"{self._data_dir}: {build_report.summary(sizes)}")
         return sizes
