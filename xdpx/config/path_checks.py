@@ -108,7 +108,7 @@ def slip_in(path: str) -> tuple[str, str]:
         problem = f"'{path}' contains {unlike[0]}, which is not replaced: a folder of that name would be made."
         return problem, f"Write ${{{unlike[1]}}}; if it is part of the name, create that folder first."
     remedy = "Remove it; if it is part of the name, create that folder or file first."
-    alone = path[-1:] in _QUOTES and sum(character in _QUOTES for character in path) == 1
+    alone = path[-1:] in _QUOTES and sum(each in _QUOTES or each == "'" for each in path) == 1
     odd = "a blank" if path != path.strip() else "a quote" if path[:1] in _QUOTES or alone else ""
     if odd and not io.exists(path):
         return f"'{path}' has {odd} at one end, which would be part of the name.", remedy
