@@ -47,6 +47,17 @@ def test_a_long_pair_is_cut_to_max_len(make: Any) -> None:
     assert sample == {"input_ids": [2, 5, 5, 5, 3, 6, 6, 3], "second_start": 5, "length": 8, "target": 0}
 
 
+def test_two_separators_may_stand_between_two_texts(make: Any) -> None:
+    pair, question = (make(name, max_len=9, separators=2) for name in ("bert_pair", "bert_qa"))
+    sample = pair.numerize({"tokens1": [5] * 9, "tokens2": [6] * 2}, 0)
+    assert sample == {"input_ids": [2, 5, 5, 5, 3, 3, 6, 6, 3], "second_start": 6, "length": 9, "target": 0}
+    assert pair.full_length({"tokens1": [5] * 9, "tokens2": [6] * 2}) == 15
+    found = question.numerize({"question": [5], "context": [6, 8]}, None)
+    assert (found["input_ids"], found["second_start"]) == ([2, 5, 3, 3, 6, 8, 3], 4)
+    assert pair.meta()["separators"] == 2
+    assert "separators" not in make("bert_pair").meta()
+
+
 @pytest.mark.parametrize("multiple", [1, 8])
 def test_a_batch_of_pairs_is_what_a_loop_over_its_samples_gives(
     make: Any, sampled: Any, blocks: Any, multiple: int

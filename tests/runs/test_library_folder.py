@@ -196,8 +196,10 @@ def test_weights_of_other_names_are_renamed_by_export_hf(desk: Path) -> None:
         assert probabilities(run, out, texts, texts) < 1e-6
 
 
-def test_a_pair_has_no_segments_for_a_model_without_them(desk: Path) -> None:
+def test_a_pair_has_no_segments_for_a_model_without_them_and_its_separators(desk: Path) -> None:
+    prepare(desk, "pair", separators=2, data_dir=desk / "data_pair_of_roberta")
     keys = {"model": "roberta_classification", "type_vocab_size": 1, "max_update": 2}
+    keys |= {"__parent__": str(desk / "data_pair_of_roberta" / "meta"), "data_dir": desk / "data_pair_of_roberta"}
     run, out = trained(desk, "pair", "pair_of_roberta", **keys), desk / "hf_pair_of_roberta"
     assert script(["export_hf", f"save_dir={run.save_dir}", f"out_dir={out}"]) == 0
     given = [{"text": "good film", "text_pair": "bad plot"}]

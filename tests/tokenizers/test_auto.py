@@ -145,3 +145,22 @@ def test_a_folder_is_read_as_transformers_reads_it(tmp_path: Path, settings: dic
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     assert load(tmp_path).tokenize("Nax Hello") == tokens
     assert Reference.from_pretrained(tmp_path).tokenize("Nax Hello") == tokens
+
+
+@pytest.mark.parametrize(
+    ("processor", "count"),
+    [
+        (None, 0),
+        ({"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0], "trim_offsets": True}, 2),
+        ({"type": "Sequence", "processors": [{"type": "TemplateProcessing", "pair": ["A", "[SEP]", "B"]}]}, 1),
+        ({"type": "TemplateProcessing", "pair": ["A", "</s>", "</s>", "B", "</s>"]}, 2),
+    ],
+)
+def test_the_separators_of_a_pair_are_read_from_the_definition(tmp_path: Path, processor: Any, count: int) -> None:
+    bert().save(str(tmp_path / "tokenizer.json"))
+    definition = json.loads((tmp_path / "tokenizer.json").read_text())
+    for part in [processor, *processor.get("processors", ())] if processor else []:
+        if "pair" in part:
+            part["pair"] = [{"Sequence" if len(name) == 1 else "SpecialToken": {"id": name}} for name in part["pair"]]
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**definition, "post_processor": processor}))
+    assert load(tmp_path).separators == count

@@ -146,6 +146,7 @@ class Builder:
         self.looking.at_marks(self._tokenizer, found.vocabulary)
         self._resources = found = resources.keep_labels(found, self._data_dir, old)
         self._processor = self._run.build("processor", vocabulary=found.vocabulary)
+        self._tell_of_separators()
         name, inherited = self._run.values["processor"], self._processor.meta()
         self._meta = resources.make_meta(name, inherited, found, suffix=self._suffix)
         if self._parameters.target_type == "number" and found.target_map is not None:
@@ -171,6 +172,14 @@ class Builder:
             problem = f"is {now}, but words of the earlier splits in {self._data_dir} ({there}) were encoded otherwise."
             remedy = f"Use another data_dir, or set {key}: {str(before).lower()}."
             raise ConfigError(self._data_dir, [Fault(key, problem, remedy)])
+
+    def _tell_of_separators(self) -> None:
+        """Warn if two texts are not separated as those that the model of the tokenizer was pre-trained with."""
+        ours = getattr(self._processor.parameters, "separators", None)
+        theirs = getattr(self._tokenizer, "separators", 0)
+        if ours is not None and theirs not in {0, ours}:
+            problem = f"is {ours}, but the model of this tokenizer was pre-trained with {theirs} between two texts"
+            log.warning(f"separators: {problem}. Set separators: {theirs}.")
 
     def _refuse_other_tokens(self, old: Mapping[str, Any]) -> None:
         """Raise ConfigError if splits that stay were split into tokens by other rules, which ids do not show."""

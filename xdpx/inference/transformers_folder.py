@@ -99,7 +99,8 @@ def _tokenizer_files(form: Form, processor: Any, tokenizer: object) -> dict[str,
     known, tokens = processor.parameters, processor.vocabulary.tokens
     first, last = ((tokens[index], index) for index in (before, behind))
     definition = json.loads(tokenizer.library.to_str())
-    definition |= {"truncation": None, "padding": None, "post_processor": _template(first, last)}
+    template = _template(first, last, separators=getattr(known, "separators", 1))
+    definition |= {"truncation": None, "padding": None, "post_processor": template}
     special = {"cls_token": first[0], "sep_token": last[0], "pad_token": known.pad_word, "unk_token": known.unk_word}
     special |= {"mask_token": "[MASK]"} if "[MASK]" in processor.vocabulary else {}
     segments = getattr(form.config, "type_vocab_size", 0) > 1
@@ -111,7 +112,7 @@ def _tokenizer_files(form: Form, processor: Any, tokenizer: object) -> dict[str,
     return {TOKENIZER: json.dumps(definition, ensure_ascii=False), TOKENIZER_CONFIG: json.dumps(settings, indent=2)}
 
 
-def _template(first: tuple[str, int], last: tuple[str, int]) -> dict[str, Any]:
+def _template(first: tuple[str, int], last: tuple[str, int], *, separators: int) -> dict[str, Any]:
     """Return the post-processor that adds special tokens to a text or a pair as our processors do."""
 
     def special(token: tuple[str, int], kind: int) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def _template(first: tuple[str, int], last: tuple[str, int]) -> dict[str, Any]:
     return {
         "type": "TemplateProcessing",
         "single": single,
-        "pair": [*single, text("B", 1), special(last, 1)],
+        "pair": [*single, *[special(last, 0)] * (separators - 1), text("B", 1), special(last, 1)],
         "special_tokens": {name: {"id": name, "ids": [index], "tokens": [name]} for name, index in (first, last)},
     }
 

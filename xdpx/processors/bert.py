@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from xdpx.config.parameters import param
 from xdpx.processors.base import Batch, ColumnProcessor, framed, with_targets
-from xdpx.processors.samples import Column, Integers, Ragged, Samples
+from xdpx.processors.samples import Column, Integers, Ragged, Samples, joined
 from xdpx.tokenizers.vocabulary import Vocabulary
 
 
@@ -66,11 +66,41 @@ class BertSingleProcessor(BertProcessor):
         return self._batch(samples, {"input_ids": input_ids, "attention_mask": mask}, int(mask.sum()))
 
 
-class BertPairProcessor(BertProcessor):
+class BertTwoProcessor(BertProcessor):
+    """Base of processors that put two texts into one row, with one or two [SEP] between them."""
+
+    class Parameters(BertProcessor.Parameters):
+        """How the two texts are separated."""
+
+        separators: int = param(
+            1, ge=1, le=2, doc="Number of [SEP] between two texts; RoBERTa and its relatives were pre-trained with 2."
+        )
+
+    def __init__(self, parameters: Parameters, *, vocabulary: Vocabulary | None = None) -> None:
+        self.num_special = type(self).num_special + parameters.separators - 1  # type: ignore[misc]
+        super().__init__(parameters, vocabulary=vocabulary)
+
+    def meta(self) -> dict[str, Any]:
+        """Return what training inherits; not the number of separators if it is 1, as in older data."""
+        return {key: value for key, value in super().meta().items() if (key, value) != ("separators", 1)}
+
+    def _with_separators(self, first: Ragged) -> Ragged:
+        """Return first texts, each followed by the separators that stand before the last one."""
+        more = self.parameters.separators - 1
+        if not more:
+            return first
+        offsets = np.arange(len(first) + 1) * more
+        return joined([first, Ragged(np.full(offsets[-1], self.sep_index, first.values.dtype), offsets)])
+
+
+class BertPairProcessor(BertTwoProcessor):
     """[CLS] first [SEP] second [SEP]. Batches {input_ids, attention_mask, token_type_ids}.
 
     Samples store the position where the second text begins, `second_start`, from which token types are derived.
     """
+
+    class Parameters(BertTwoProcessor.Parameters):
+        """Keys of pairs."""
 
     learns_labels: ClassVar[bool] = True
     text_fields: ClassVar[tuple[str, ...]] = ("tokens1", "tokens2")
@@ -83,7 +113,7 @@ class BertPairProcessor(BertProcessor):
         """Return samples of pairs, cut (the longer text first) to fit into `max_len` with three special tokens."""
         first, second = fields["tokens1"], fields["tokens2"]
         kept_first, kept_second = balanced_cut(first.lengths, second.lengths, self._room)
-        first, second = first.cut(kept_first), second.cut(kept_second)
+        first, second = self._with_separators(first.cut(kept_first)), second.cut(kept_second)
         input_ids = framed([self.cls_index, self.sep_index, self.sep_index], [first, second], before=1)
         columns: dict[str, Column] = {
             "input_ids": input_ids,

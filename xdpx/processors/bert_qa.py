@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from xdpx.config.faults import refusal
 from xdpx.config.parameters import param
 from xdpx.processors.base import Batch, Fields, framed
-from xdpx.processors.bert import BertProcessor
+from xdpx.processors.bert import BertTwoProcessor
 from xdpx.processors.samples import Column, Ragged, Samples
 from xdpx.processors.windows import windows_of
 
 
-class BertQAProcessor(BertProcessor):
+class BertQAProcessor(BertTwoProcessor):
     """[CLS] question [SEP] context [SEP], with first and last position of the answer, 0 (i.e. [CLS]) for none.
 
     Batches {input_ids, attention_mask, token_type_ids} of shape (B, T); `target` (B, 2) has the first and last position
@@ -31,7 +31,7 @@ class BertQAProcessor(BertProcessor):
     Source: Devlin et al., "BERT", NAACL 2019, section 4.2, and its published code for the windows.
     """
 
-    class Parameters(BertProcessor.Parameters):
+    class Parameters(BertTwoProcessor.Parameters):
         """Maximum length of questions, and the treatment of contexts that are too long."""
 
         max_question_length: int = param(64, gt=0, doc="Maximum length of a question in tokens; longer ones are cut.")
@@ -55,6 +55,7 @@ class BertQAProcessor(BertProcessor):
         del targets
         question = fields["question"].cut(min(self.parameters.max_question_length, self._room))
         context, room = fields["context"], self._room - question.lengths
+        question = self._with_separators(question)
         fields = fields if "text" in fields else {**fields, **_placeless(context)}
         rows, numbers, starts, lengths = windows_of(context.lengths, room, self.parameters.doc_stride)
         parts = [question.take(rows), context.parts(rows, starts, lengths)]

@@ -106,6 +106,17 @@ class AutoTokenizer(LibraryTokenizer):
         joins = "".join(behind)[:1] in SPACES and behind != alone and both == [*alone, *behind]
         return bool(self.parameters.space_before_words) and joins
 
+    @cached_property
+    def separators(self) -> int:
+        """How many separators the model of this tokenizer expects between two texts; 0 if the definition has none."""
+        whole = json.loads(self._definition).get("post_processor") or {}
+        parts = [whole, *whole.get("processors", ())]
+        if any(part.get("type") == "RobertaProcessing" for part in parts):
+            return 2
+        templates = (part["pair"] for part in parts if part.get("type") == "TemplateProcessing")
+        texts = [place for place, part in enumerate(next(templates, [])) if "Sequence" in part]
+        return texts[1] - texts[0] - 1 if len(texts) > 1 else 0
+
     def __getstate__(self) -> dict[str, Any]:
         """Return only the definition for worker processes, so that they do not call `transformers` again."""
         return {"parameters": self.parameters, "resources": self.resources, "_definition": self._definition}
