@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import T5Config, T5ForConditionalGeneration
 
 from xdpx.checkpoints.trusted import load_tensors
@@ -29,6 +30,14 @@ def test_it_is_t5_of_transformers(tmp_path):
     model = build(pretrained_model=str(tmp_path)).eval()
     model.load_pretrained(load_tensors)
     np.testing.assert_allclose(model(**inputs()).detach(), reference(**inputs()).logits.detach(), atol=1e-5)
+
+
+def test_weights_that_a_file_lacks_are_told(tmp_path, capsys):
+    weights = {name: value.clone() for name, value in build().t5.state_dict().items()}
+    del weights["decoder.final_layer_norm.weight"]
+    save_file(weights, tmp_path / "model.safetensors")
+    build(pretrained_model=str(tmp_path)).load_pretrained(load_tensors)
+    assert "lacks t5.decoder.final_layer_norm.weight, random at first" in "".join(capsys.readouterr())
 
 
 def test_a_model_of_another_kind_is_refused(tmp_path):

@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 from torch import nn
 from transformers import PretrainedConfig
 
-from xdpx.config.faults import refusal
+from xdpx.config.faults import first_few, refusal
+from xdpx.logger import log
 from xdpx.models.pytorch import weights
-from xdpx.models.pytorch.base import Model
+from xdpx.models.pytorch.base import Model, ReadWeights
 from xdpx.utils.weight_decay import decays
 
 CONFIG_FILE = "config.json"
@@ -24,6 +25,14 @@ class LibraryModel(Model):
     """
 
     config: PretrainedConfig
+
+    def load_pretrained(self, read_weights: ReadWeights) -> None:
+        """As `Model.load_pretrained`; a warning tells of missing weights, as such a network has no part that is new."""
+        super().load_pretrained(read_weights)
+        if self.not_in_file:
+            lacking = first_few(self.not_in_file, weights.MOST_NAMES_SHOWN)
+            source = self.parameters_used.pretrained_model
+            log.warning(f"{source}: lacks {lacking}, random at first. Is the file whole?")
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """Return groups by weight decay; norms and biases have none."""
