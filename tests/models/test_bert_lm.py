@@ -77,6 +77,12 @@ def test_a_head_that_begins_at_random_is_told_and_refused_for_prompts(tmp_path, 
         build("bert_prompt", pretrained_model=str(tmp_path)).load_pretrained(load_tensors)
 
 
+@pytest.mark.parametrize("model_type", ["albert", "modernbert"])
+def test_an_encoder_with_another_head_is_refused(model_type):
+    with pytest.raises(ConfigError, match=f"head of BERT, and '{model_type}' has one of another form. Use albert_lm"):
+        build("bert_lm", model_type=model_type)
+
+
 def test_gradients_reach_every_weight():
     tokens, classes = build()(**inputs())
     model = build()

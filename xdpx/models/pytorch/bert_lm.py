@@ -41,6 +41,7 @@ class BertLanguageModel(Bert):
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters, pooler=False)
+        refuse_other_head(self)
         self.config.architectures = ["BertForMaskedLM"]
         self.cls = BertOnlyMLMHead(self.config)
         _begin_guessing(self)
@@ -92,6 +93,16 @@ class BertPrompt(BertLanguageModel):
             raise refusal("pretrained_model", f"{problem}: prompts would be filled at random.", remedy)
 
 
+def refuse_other_head(model: Bert) -> None:
+    """Raise ConfigError for an encoder to which the head of BERT for masked tokens does not fit."""
+    config, width = model.config, model.bert.get_input_embeddings().embedding_dim
+    if width == config.hidden_size and hasattr(config, "hidden_act") and hasattr(config, "layer_norm_eps"):
+        return
+    problem = f"predicts masked tokens with the head of BERT, and '{config.model_type}' has one of another form."
+    remedy = "Use albert_lm or albert_pretrain for ALBERT, electra_pretrain for ELECTRA, or an encoder such as roberta."
+    raise refusal("model", problem, remedy)
+
+
 def lacks_head(model: Bert) -> bool:
     """Return whether the weights that were loaded had no head for masked tokens."""
     return any(name.startswith(HEAD) for name in model.not_in_file)
@@ -134,6 +145,7 @@ class BertPretrain(Bert):
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters, pooler=True)
+        refuse_other_head(self)
         self.num_classes = given(parameters.num_classes, "num_classes")
         self.config.architectures = ["BertForPreTraining"]
         self.cls = BertPreTrainingHeads(self.config)
