@@ -138,6 +138,9 @@ def test_answer_f1_takes_the_best_answer_and_counts_repeated_words_once_each():
 
 def test_chinese_answers_are_compared_by_character():
     assert metrics.answer_f1("北京市。", ["北京"]) == pytest.approx(2 * 2 / 5)
+    # The script of CMRC counts the longest run that both have, 市大学北, not all five characters.
+    assert metrics.answer_f1("市大学北京", ["京市大学北"]) == pytest.approx(2 * 4 / 10)
+    assert metrics.answer_f1("1999年 in Paris", ["Paris 1999年"]) == pytest.approx(2 * 2 / (4 + 3))
     assert metrics.exact_match("“北京”", ["北京"]) == 1.0
     assert metrics.exact_match("“Paris”", ["Paris"]) == 0.0  # the script of SQuAD knows only the punctuation of ASCII
 

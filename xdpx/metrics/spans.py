@@ -6,6 +6,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -174,11 +175,13 @@ def exact_match(pred: str, answers: Sequence[str]) -> float:
 
 
 def answer_f1(pred: str, answers: Sequence[str]) -> float:
-    """Return the best F1 between the words of the prediction and of one of the answers; Chinese counts by character.
+    """Return the best F1 between the words of the prediction and of one of the answers.
 
-    If prediction or answer is empty, 1 if both are, else 0.
+    With Chinese or Japanese in one of them, characters count instead, and of these the longest run that both have. If
+    prediction or answer is empty, 1 if both are, else 0.
 
-    Source: Rajpurkar et al., EMNLP 2016, section 6.1; characters as in Cui et al., "CMRC 2018", EMNLP 2019, section 4.
+    Source: Rajpurkar et al., EMNLP 2016, section 6.1; runs of characters as in Cui et al., "CMRC 2018", EMNLP 2019,
+    and its published script.
     """
     return max(_overlap(_pieces(pred), _pieces(answer)) for answer in _possible(answers))
 
@@ -195,5 +198,8 @@ def _pieces(text: str) -> list[str]:
 def _overlap(pred: list[str], answer: list[str]) -> float:
     if not pred or not answer:
         return float(pred == answer)
-    common = sum((Counter(pred) & Counter(answer)).values())
+    if CHARACTER.search("".join([*pred, *answer])):
+        common = SequenceMatcher(None, pred, answer, autojunk=False).find_longest_match().size
+    else:
+        common = sum((Counter(pred) & Counter(answer)).values())
     return 2.0 * common / (len(pred) + len(answer))
