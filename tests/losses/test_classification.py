@@ -243,3 +243,13 @@ def test_settings_that_cannot_be_honoured_are_refused(name, keys, key):
 def test_class_weights_are_taken_where_they_count(name, keys):
     first = 2.0 if "several_labels" in keys else 1.0
     assert losses[name].Parameters(class_weights=[first, 3.0], num_classes=2, **keys).conflicts() == []
+
+
+@pytest.mark.parametrize(
+    ("names", "told"), [(["1", "0"], "warning: loss: pairs labelled '0'"), (["0", "1"], "'1' (class 1)")]
+)
+def test_the_label_of_pairs_that_get_similar_vectors_is_told(names, told, capsys):
+    losses["circle_siamese"](losses["circle_siamese"].Parameters()).refuse_labels(names)
+    said = "".join(capsys.readouterr())
+    assert told in said
+    assert ("warning" in said) == (names[0] == "1")

@@ -206,3 +206,11 @@ def test_views_of_a_text_that_dropout_does_not_tell_apart_are_told_of(caplog: py
     assert "two passes" not in caplog.text
     loss()(Fixed(), {"net_input": {"vectors": views}})
     assert "two passes over the first batch" in caplog.text
+
+
+def test_labels_that_only_score_do_not_say_which_texts_are_alike() -> None:
+    alike = {name: losses[name](losses[name].Parameters()).takes_texts_for_alike for name in ("simcse", "bert_dpr")}
+    assert alike == {"simcse": True, "bert_dpr": True}
+    kind = losses["bert_cl"]
+    assert [kind(kind.Parameters(supervised=by)).takes_texts_for_alike for by in (False, True)] == [True, False]
+    assert not losses["circle_siamese"](losses["circle_siamese"].Parameters()).takes_texts_for_alike

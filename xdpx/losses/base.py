@@ -198,6 +198,11 @@ class Loss:
         """
 
     @property
+    def takes_texts_for_alike(self) -> bool:
+        """Whether all texts of a training row are to get similar vectors, whatever its label."""
+        return False
+
+    @property
     def reads_numbers(self) -> bool:
         """Whether labels can only be numbers, so that held-out rows may have others than training."""
         return False

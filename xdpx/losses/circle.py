@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from xdpx.config.faults import refusal
+from xdpx.logger import log
 from xdpx.losses.base import Gathered
 from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.losses.parameters import CircleParameters
+from xdpx.metrics.named import TO_ORDER
+from xdpx.tokenizers.target_map import number_of
 
 
 class Circle(CrossEntropy):
@@ -75,6 +80,19 @@ class CircleSiamese(Circle):
     """
 
     reads_class_logits = False
+
+    def refuse_labels(self, names: Sequence[str]) -> None:
+        """Log which label stands for alike; a warning if it is the lower of two numbers."""
+        super().refuse_labels(names)
+        if len(names) != 2:
+            return
+        apart, alike = names
+        values = number_of(apart), number_of(alike)
+        line = f"loss: pairs labelled '{alike}' (class 1) get similar vectors, and those labelled '{apart}' do not"
+        if values[0] is not None and values[1] is not None and values[1] < values[0]:
+            log.warning(f"{line}. To exchange them, preprocess with target_type: index, or special_targets.", once=True)
+        else:
+            log.info(f"{line} ({TO_ORDER})", once=True)
 
     def similarity(self, logits: Tensor) -> Tensor:
         """Return (1 + cosine) / 2.

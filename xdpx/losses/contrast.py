@@ -65,6 +65,11 @@ class SimCSELoss(Graded):
         return found | ({"target": self.grades(batch["target"], score)} if "target" in batch else {})
 
     @property
+    def takes_texts_for_alike(self) -> bool:
+        """True: grades are for scoring only."""
+        return True
+
+    @property
     def reads_grades(self) -> bool:
         """Whether a metric compares cosines with the labels, as `spearman` does."""
         return bool({*self.parameters.metrics, self.parameters.major_metric} & OF_SCORES.keys())
@@ -280,6 +285,11 @@ class PrototypeContrastLoss(SimCSELoss):
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
         self.prototypes: list[tuple[Tensor, Tensor]] = []
+
+    @property
+    def takes_texts_for_alike(self) -> bool:
+        """Whether labels are not those of prototypes."""
+        return not self.parameters.supervised
 
     def state_dict(self) -> dict[str, Any]:
         """Return the prototypes, for resuming."""

@@ -59,6 +59,11 @@ class TrainedLoss(Metrics, Protocol):
     hooks_model: ClassVar[bool]
     of_any_size: ClassVar[bool]
 
+    @property
+    def takes_texts_for_alike(self) -> bool:
+        """Whether all texts of a training row are to get similar vectors, whatever its label."""
+        ...
+
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Compute what the training log shows, from sums of facts."""
         ...
@@ -130,6 +135,8 @@ def build_parts(run: Run, settings: TrainParameters, *, progress: Progress, save
     _refuse_without_labels(run, settings, data, loss)
     labels = label_names(settings.data_dir) or []
     loss.refuse_labels(labels)
+    if loss.takes_texts_for_alike and len(processor.text_fields) > 1 and data.labelled:
+        tell_of_unread_labels(labels)
     tell_of_classes([*run.values.get("metrics", ()), settings.major_metric], loss, labels)
     texts: dict[str, str] = {}
     split = splitter(settings, processor, loss)
@@ -176,6 +183,13 @@ def _refuse_without_labels(run: Run, settings: TrainParameters, data: TrainingDa
     ]
     if faults:
         raise ConfigError(settings.data_dir, faults)
+
+
+def tell_of_unread_labels(labels: Sequence[str]) -> None:
+    """Warn of training rows with different labels, if the loss takes the texts of each for alike."""
+    if len(labels) > 1:
+        problem = f"takes the texts of every row for alike, whatever its label ('{labels[0]}', '{labels[1]}', ...)"
+        log.warning(f"loss: {problem}. Train on rows that are; circle_siamese and sbert_nli learn from labels.")
 
 
 def label_names(data_dir: str) -> list[str] | None:
