@@ -9,6 +9,7 @@ Without `--model_name_or_path` a tiny T5 reads and writes bytes, from random wei
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,22 +48,24 @@ def samples(path: str, tokenizer: Any, pairs: PairArguments) -> list[dict[str, l
     if wrong:
         raise SystemExit(f"{path}, line {wrong[0]}: has {len(lines[wrong[0] - 1])} columns. Write source TAB target.")
     sources = tokenizer([line[0] for line in lines], truncation=True, max_length=pairs.max_source_length)
-    targets = tokenizer([line[1] for line in lines], truncation=True, max_length=pairs.max_target_length)
+    wanted = [line[1] for line in lines]  # some tokenizers read targets as another language
+    targets = tokenizer(text_target=wanted, truncation=True, max_length=pairs.max_target_length)
     return [
         {"input_ids": source, "labels": target}
         for source, target in zip(sources["input_ids"], targets["input_ids"], strict=True)
     ]
 
 
-def padded(batch: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
-    """Pad sources with 0 and targets with -100, which no loss counts."""
+def padded(batch: list[dict[str, list[int]]], pad_id: int) -> dict[str, torch.Tensor]:
+    """Pad sources with the padding of the model, and targets with -100, which no loss counts."""
 
-    def grid(name: str, fill: int) -> torch.Tensor:
-        width = max(len(row[name]) for row in batch)
-        return torch.tensor([row[name] + [fill] * (width - len(row[name])) for row in batch])
+    def grid(rows: list[list[int]], fill: int) -> torch.Tensor:
+        width = max(map(len, rows))
+        return torch.tensor([row + [fill] * (width - len(row)) for row in rows])
 
-    sources = grid("input_ids", 0)
-    return {"input_ids": sources, "attention_mask": (sources != 0).long(), "labels": grid("labels", -100)}
+    sources, targets = ([row[name] for row in batch] for name in ("input_ids", "labels"))
+    mask = grid([[1] * len(row) for row in sources], 0)
+    return {"input_ids": grid(sources, pad_id), "attention_mask": mask, "labels": grid(targets, -100)}
 
 
 def main() -> None:
@@ -82,7 +85,7 @@ def main() -> None:
     trainer = Seq2SeqTrainer(
         model=model,
         args=args,
-        data_collator=padded,
+        data_collator=partial(padded, pad_id=tokenizer.pad_token_id),
         train_dataset=samples(pairs.train_file, tokenizer, pairs),
         eval_dataset=samples(pairs.validation_file or pairs.train_file, tokenizer, pairs),
         compute_metrics=exact if args.predict_with_generate else None,
