@@ -118,7 +118,7 @@ def main() -> None:
     checkpoint = begin(args)
     train = read_table(data_args.path("train"))
     labels = labels_of(train)
-    trainer, samples = build(model_args, data_args, args, labels)
+    trainer, samples, labels = build(model_args, data_args, args, labels)
     if args.do_train:
         metrics = trainer.train(resume_from_checkpoint=checkpoint).metrics
         trainer.save_model()
@@ -132,12 +132,13 @@ def main() -> None:
 
 
 def build(model_args: ModelArguments, data_args: DataArguments, args: TrainingArguments, labels: Labels) -> Any:
-    """Load model and tokenizer; return a Trainer, and a function from a split to its samples."""
+    """Load model and tokenizer; return a Trainer, a function from a split to its samples, and the labels in order."""
     source = {"cache_dir": model_args.cache_dir, "revision": model_args.model_revision}
     path = model_args.model_name_or_path
     tokenizer_path, config_path = model_args.tokenizer_name or path, model_args.config_name or path
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_path, use_fast=model_args.use_fast_tokenizer, **source)
     config = AutoConfig.from_pretrained(config_path, num_labels=max(1, len(labels.names)), **source)
+    labels = in_order_of(config, labels)
     if labels.names:
         config.label2id = {name: index for index, name in enumerate(labels.names)}
         config.id2label = dict(enumerate(labels.names))
@@ -159,7 +160,13 @@ def build(model_args: ModelArguments, data_args: DataArguments, args: TrainingAr
         processing_class=tokenizer,
         data_collator=default_data_collator if padding else DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8),
     )
-    return trainer, samples
+    return trainer, samples, labels
+
+
+def in_order_of(config: Any, labels: Labels) -> Labels:
+    """Return the labels in the order in which a model was trained on the same ones, if it was."""
+    theirs = tuple(str(config.id2label[index]) for index in sorted(config.id2label))
+    return Labels(theirs) if sorted(theirs) == sorted(labels.names) else labels
 
 
 def report(trainer: Trainer, split: str, metrics: dict[str, float]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -157,3 +159,12 @@ def test_a_callback_stops_the_training_when_the_time_is_over(place: Path) -> Non
 def test_a_classifier_without_rows_says_what_to_give(place: Path) -> None:
     failure = (place / f"failed-{list(LINES).index('refusal')}.txt").read_text(encoding="utf-8")
     assert "Give --task_name, or --train_file" in failure
+
+
+def test_labels_have_the_order_in_which_a_model_knows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    example = importlib.import_module("run_classification")
+    ours = example.Labels(("neg", "pos"))
+    known = SimpleNamespace(id2label={0: "pos", 1: "neg"})
+    assert example.in_order_of(known, ours).names == ("pos", "neg")
+    assert example.in_order_of(SimpleNamespace(id2label={0: "LABEL_0", 1: "LABEL_1"}), ours) == ours
