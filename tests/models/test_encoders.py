@@ -72,6 +72,12 @@ def test_the_longest_text_is_as_long_as_the_model_has_positions(model_type: str)
         model.bert(input_ids=beyond)
 
 
+def test_a_kernel_that_config_json_asks_for_need_not_be_there() -> None:
+    for model_type in ("bert", "mpnet"):
+        model = build(model_type=model_type, **SIZES, extra_config={"_attn_implementation": "flash_attention_2"})
+        assert model.bert.config._attn_implementation == ("xdpx" if model_type == "bert" else "eager")
+
+
 def test_an_encoder_that_reads_padding_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     for model_type in ("fnet", "mpnet"):
         build(model_type=model_type, **SIZES)

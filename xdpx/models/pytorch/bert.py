@@ -311,7 +311,8 @@ def encoder_of(config: PretrainedConfig, *, pooler: bool) -> Any:
 
 
 def _network(config: PretrainedConfig, **options: bool) -> Any:
-    return AutoModel.from_config(config, trust_remote_code=False, **options)
+    # What a config.json says of attention is about another machine.
+    return AutoModel.from_config(config, trust_remote_code=False, attn_implementation="eager", **options)
 
 
 def positions_of(config: PretrainedConfig) -> int:
