@@ -205,7 +205,8 @@ class Processor(ABC):
             raise refusal(parameter, problem, "Use the line number in vocab.txt, from 0.")
         found = tokens[index]
         if found != token and not SPECIAL.fullmatch(found) and any(map(str.isalnum, found)):
-            log.warning(f"{parameter}: is {index}, which is '{found}' in the vocabulary. Is it a word?", once=True)
+            problem = f"is {index}, which is '{found}' in the vocabulary, and looks like a word"
+            log.warning(f"{parameter}: {problem}. Give the id of the special token.", once=True)
 
     def _width(self, *lengths: NDArray[np.integer[Any]], pad_multiple: int) -> int:
         longest = max([int(each.max(initial=1)) for each in lengths])
