@@ -12,7 +12,9 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
     WeightedRandomSampler,
+    get_worker_info,
 )
+from torch.utils.data.distributed import DistributedSampler
 from transformers.trainer_utils import seed_worker
 
 from xdpx.trainer.data.adopting import adopt
@@ -217,6 +219,32 @@ def test_a_plain_random_sampler_becomes_one_of_seed_and_epoch(numbers, ranks):
     assert [batch["value"].tolist() for batch in loader] == [
         batch["value"].tolist() for batch in ours(numbers(6), ranks, sampler=EpochSampler(numbers(6), seed=5))
     ]
+
+
+def test_a_sampler_that_gives_each_process_its_share_is_divided_once(numbers, ranks):
+    data, seen = numbers(16), []
+    for rank in range(2):
+        sampler = DistributedSampler(data, num_replicas=2, rank=rank, seed=3)
+        loader = ours(data, ranks, sampler=sampler, rank=rank, size=2, batch_size=2)
+        orders = [[value for batch in loader for value in batch["value"].tolist()] for _ in range(2)]
+        assert orders[0] != orders[1]
+        seen += orders[0]
+    assert sorted(seen) == list(range(16))
+
+
+class ByWorker(IterableDataset):
+    def __iter__(self):
+        worker = get_worker_info()
+        return ({"value": torch.tensor(index)} for index in range(worker.id, 8, worker.num_workers))
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_a_stream_that_each_worker_reads_whole_is_told_of(stream, ranks, capsys, divided):
+    data = ByWorker() if divided else stream(8)
+    loader = ours(data, ranks, num_workers=2, collator=None)
+    values = [value for batch in loader for value in batch["value"].tolist()]
+    told = "two of 2 workers read from the stream are the same" in capsys.readouterr().err
+    assert (sorted(values) == list(range(8)), told) == ((True, False) if divided else (False, True))
 
 
 def test_batches_to_be_split_must_divide(numbers, ranks):

@@ -90,6 +90,19 @@ def warn_of_unlike_rows(digests: Sequence[int], what: str) -> None:
     )
 
 
+def warn_of_like_batches(first: object, second: object, num_workers: int) -> None:
+    """Warn if the first batches of a stream, which come from two workers, are the same."""
+    if is_master() and digest([first]) == digest([second]):
+        log.warning(
+            f"dataloader_num_workers: the first batches that two of {num_workers} workers read from the stream are the "
+            f"same: each worker reads all of it, so that each row comes {num_workers} times, in evaluations and "
+            "predictions, too. Let its __iter__ yield another share of the rows to each worker "
+            "(torch.utils.data.get_worker_info), or use one worker. If it does, and the rows are alike, there is "
+            "nothing to do.",
+            once=True,
+        )
+
+
 def _contents(value: object, depth: int = 0) -> Iterator[bytes]:
     """Yield what a value consists of; neither addresses nor hashes, which differ between processes."""
     yield f"{type(value).__name__} ".encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -18,6 +19,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from torch.utils.data.distributed import DistributedSampler
 
 from xdpx.trainer.data.dispatching import Dispatcher
 from xdpx.trainer.data.options import LoaderOptions
@@ -126,6 +128,16 @@ def seedable(sampler: object, seed: int | None) -> Any:
     )
 
 
+def whole(sampler: Any) -> Any:
+    """Return a sampler that gives each process its share as one of all samples, which are divided afterwards."""
+    if not isinstance(sampler, DistributedSampler) or sampler.num_replicas == 1:
+        return sampler
+    of_all = copy(sampler)
+    of_all.num_replicas, of_all.rank = 1, 0
+    of_all.num_samples = of_all.total_size = len(sampler.dataset)  # type: ignore[arg-type]  # it has a length
+    return of_all
+
+
 def rank_batches(
     dataset: Any,
     sampler: Any,
@@ -153,7 +165,7 @@ def rank_batches(
             f"data: a {kind} has no length, by which samples are drawn. Give it a __len__, override _get_train_sampler "
             "or _get_eval_sampler, or derive it from IterableDataset and give it an __iter__."
         )
-    sampler = SequentialSampler(dataset) if sampler is None else sampler
+    sampler = SequentialSampler(dataset) if sampler is None else whole(sampler)
     if options.seedable:
         sampler = seedable(sampler, seed)
     drawn = isinstance(sampler, DRAWN) and not isinstance(sampler, EpochSampler)

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 from xdpx.engines.pytorch.transfer import to_device
 from xdpx.trainer.data.columns import texts_named
 from xdpx.trainer.data.current_loader import iterating
-from xdpx.trainer.data.first_rows import digest
+from xdpx.trainer.data.first_rows import digest, warn_of_like_batches
 from xdpx.trainer.data.options import LoaderOptions
 from xdpx.trainer.data.plan import length, samples_per_batch
 from xdpx.trainer.data.randomness import CollatorGenerators, OwnGenerators, Randomness, StateWatch, untouched
@@ -224,11 +224,14 @@ class Loader(DataLoader[Any]):
         current = next(fetched)
         stream = self._source if self.is_stream and is_stateful(self._source) else None
         state = vars(self)  # torch's __setattr__ takes as long as the rest of this loop
+        first = [current] if self.is_stream and self.num_workers > 1 and entry is None else []
         while current is not _END:
             current = to_device(current, self.device, non_blocking=self._non_blocking, arrays=False)
             following = next(fetched, _END) if self._watch is None else self._watched(self._watch, fetched, stream)
             state["end_of_dataloader"] = following is _END
             state["num_taken"] += 1
+            if first and following is not _END:
+                warn_of_like_batches(first.pop(), following, self.num_workers)
             yield current
             current = following
         self.iteration += 1
