@@ -30,6 +30,9 @@ class Seq2SeqTrainer(Trainer):
             )
         super().__init__(model, args, *rest, **options)
         self._gen_kwargs: dict[str, Any] = {}
+
+    def _take_model(self, model: nn.Module) -> None:
+        super()._take_model(model)
         if getattr(self.args, "generation_config", None) is not None:
             self.model.generation_config = self.load_generation_config(self.args.generation_config)
 
