@@ -681,6 +681,41 @@ def test_an_override_that_is_never_called_is_named(tmp_path: Path, capsys: pytes
     assert "Use save_total_limit" in said
 
 
+def test_every_model_of_model_init_generates_as_the_arguments_say(tmp_path: Path) -> None:
+    wanted = transformers.GenerationConfig(max_length=7)
+    args = Seq2SeqTrainingArguments(
+        str(tmp_path), use_cpu=True, disable_tqdm=True, max_steps=1, save_strategy="no", generation_config=wanted
+    )
+    toy = Seq2SeqTrainer(args=args, model_init=lambda: line(), train_dataset=points())
+    toy.train()
+    assert toy.model.generation_config.max_length == 7  # type: ignore[union-attr]
+
+
+class TwoParts(nn.Module):
+    """A mean over targets, which may be none, and another part; whatever else it is given is ignored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 3)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor, **rest: Any) -> dict[str, torch.Tensor]:
+        logits = self.layer(x)
+        return {"loss": nn.functional.cross_entropy(logits, labels) + logits.pow(2).mean(), "logits": logits}
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_a_batch_without_targets_leaves_no_nan_in_weights_or_in_the_loss_of_others(
+    tmp_path: Path, accumulated: int
+) -> None:
+    rows = [{"x": torch.ones(1), "labels": label} for label in (-100, 1)]
+    changes = {"per_device_train_batch_size": 1, "train_sampling_strategy": "sequential", "num_train_epochs": 1}
+    model = TwoParts()
+    toy = Trainer(model, arguments(tmp_path, gradient_accumulation_steps=accumulated, **changes), train_dataset=rows)
+    toy.train()
+    assert all(weight.isfinite().all() for weight in model.parameters())
+    assert math.isfinite(losses(toy)[-1])
+
+
 def test_every_method_of_the_original_that_is_lacking_here_is_named_where_it_is_overridden() -> None:
     methods = {name for name, _ in inspect.getmembers(transformers.Trainer, inspect.isfunction)}
     assert methods - set(dir(Trainer)) <= overrides.UNCALLED.keys()

@@ -334,12 +334,16 @@ class LossCalls:
             return loss
         if model.training and not self._measured:
             self._measure(model, loss, outputs, inputs)
-        own = self.count([inputs]) if self._facts.ignores_count and self.is_scaled(num_items) else None
+        alone = self._run.accumulation == 1 and self._run.args.world_size == 1 and self._run.args.n_gpu < 2
+        if alone or not self._facts.ignores_count or not self.is_scaled(num_items):
+            return loss  # of `alone`, it has all targets of the update
+        own = self.count([inputs])
         if own is None:
             return loss
         replicas = max(1, self._run.args.n_gpu)  # with DataParallel the count is a column and the loss a row
-        total = num_items.squeeze(-1) if isinstance(num_items, Tensor) else num_items
-        return loss * (own / (total * replicas))
+        total = num_items.squeeze(-1) if isinstance(num_items, Tensor) else torch.tensor(num_items)
+        share = loss * (own / (total.clamp(min=1) * replicas))
+        return torch.where(own > 0, share, torch.zeros_like(share))  # the mean over no target is NaN
 
     def _measure(self, model: nn.Module, loss: Tensor, outputs: Any, inputs: Inputs) -> None:
         """Note whether a model uses the count, on the first micro-batch of a training that tells, where it matters.
