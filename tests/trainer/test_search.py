@@ -54,6 +54,7 @@ def test_the_best_of_the_trials_comes_back_with_what_it_was_given(tmp_path: Any)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lr-0", "lr-1"]
     assert all((tmp_path / name / "metrics.jsonl").exists() for name in ("lr-0", "lr-1"))
     assert trainer.hp_search_backend is None
+    assert trainer.args.learning_rate == 5e-5  # that of the user again, not of the last trial
 
 
 @pytest.mark.slow

@@ -132,6 +132,7 @@ class Trials:
             return self._ray(search.space or default_space_ray, n_trials, direction, **kwargs)
         finally:
             search.backend = None
+            _put_back(self._run)
 
     def attempt(self, trial: object, checkpoint: str | None = None) -> float:
         """Train one trial, and return its last objective."""
@@ -253,9 +254,7 @@ def take_trial(run: TrainerRun, trial: Any) -> None:
     search.trial = trial
     if search.backend is None or trial is None:
         return
-    for name, value in search.replaced.items():  # a space may leave out what it gave to the trial before
-        setattr(args, name, value)
-    search.replaced = {}
+    _put_back(run)  # a space may leave out what it gave to the trial before
     values = search.space(trial) if search.backend == "optuna" and callable(search.space) else trial
     if not isinstance(values, Mapping):
         raise TypeError(f"{SOURCE}: hp_space returned {values!r:.60}. Return a dict of arguments and their values.")
@@ -280,6 +279,13 @@ def take_trial(run: TrainerRun, trial: Any) -> None:
         setattr(args, name, value if now is None else _as_kind(value, kinds.get(name, type(now))))
     log.info(f"trial: {', '.join(f'{name} {value}' for name, value in values.items())}")
     run.take_batch_size(anew=True)
+
+
+def _put_back(run: TrainerRun) -> None:
+    """Restore the arguments that the last trial has set."""
+    for name, value in run.search.replaced.items():
+        setattr(run.args, name, value)
+    run.search.replaced = {}
 
 
 def _as_kind(value: Any, kind: type) -> Any:

@@ -500,7 +500,11 @@ class Trainer(Conveniences):
         """
         self.hp_space, self.hp_name = hp_space, hp_name
         self.compute_objective = compute_objective or search.default_objective
-        return search.Trials(self._run, self).search(n_trials, direction, backend, **kwargs)
+        noise = self.neftune_noise_alpha
+        try:
+            return search.Trials(self._run, self).search(n_trials, direction, backend, **kwargs)
+        finally:
+            self.neftune_noise_alpha = noise
 
     def call_model_init(self, trial: object = None) -> nn.Module:
         """Return a new model from `model_init`, which gets the trial if it takes one."""
