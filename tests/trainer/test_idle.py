@@ -125,3 +125,15 @@ def test_metrics_that_prediction_loss_only_switches_off_are_told_of(
     toy = trainer(tmp_path, prediction_loss_only=True, compute_metrics=lambda _: {"score": 1.0})
     assert "eval_score" not in toy.evaluate()
     assert "prediction_loss_only: is True, so that compute_metrics is never called" in capsys.readouterr().err
+
+
+def test_arguments_that_are_changed_after_they_were_read_are_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy = trainer(tmp_path)
+    toy.args.label_smoothing_factor, toy.args.learning_rate, toy.args.neftune_noise_alpha = 0.25, 0.125, 3.0
+    toy.train()
+    said = capsys.readouterr().err
+    assert "label_smoothing_factor: is 0.25 now, but was 0.0 when the Trainer was made" in said
+    assert "neftune_noise_alpha: is 3.0 now, but was None" in said
+    assert "learning_rate" not in said

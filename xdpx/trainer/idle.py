@@ -88,6 +88,40 @@ def warn_of_unresumed(args: TrainingArguments) -> None:
         )
 
 
+READ_ONCE = (
+    "bf16", "fp16", "tf32", "fsdp", "deepspeed", "include_num_input_tokens_seen", "report_to",
+)  # fmt: skip
+OF_LOSS = ("label_names", "label_smoothing_factor")
+"""Arguments that are read when the Trainer is made, and those that are read again for each model of `model_init`."""
+
+
+def read_once(args: TrainingArguments) -> dict[str, Any]:
+    """Return the arguments that are read when the Trainer is made."""
+    return {name: getattr(args, name) for name in (*READ_ONCE, *OF_LOSS)}
+
+
+def warn_of_late(
+    args: TrainingArguments, before: Mapping[str, Any], *, noise: float | None, makes_models: bool
+) -> None:
+    """Warn of arguments that were changed after they had been read.
+
+    Args:
+        args: when a training begins.
+        before: result of `read_once`.
+        noise: the `neftune_noise_alpha` that holds.
+        makes_models: whether there is a `model_init`.
+    """
+    kept = {"neftune_noise_alpha": noise, **before}
+    for name, value in kept.items():
+        now = getattr(args, name)
+        if now != value and not (makes_models and name in OF_LOSS):
+            log.warning(
+                f"{name}: is {now!r:.60} now, but was {value!r:.60} when the Trainer was made, which counts. Make "
+                "another Trainer.",
+                once=True,
+            )
+
+
 def _is_given(args: TrainingArguments, name: str) -> bool:
     """Return whether an argument does not have its default."""
     return bool(getattr(args, name) != getattr(Fields, name))

@@ -180,6 +180,7 @@ class TrainerRun:
         true_total: the same without the filter of `logging_nan_inf_filter`.
         left_out: updates of this training, up to the last log, that `nonfinite_steps` skipped.
         logged_tokens: input tokens seen up to the last log.
+        read_once: the arguments that are read when the Trainer is made, as they were then.
         memory_of_init: memory metrics of building the Trainer, until they are reported.
         model_preparation_time: seconds to wrap the model in the first evaluation, if it was not trained before.
         evaluation_type: dtype that inputs are cast to during a fp16/bf16 full evaluation; None otherwise.
@@ -238,6 +239,7 @@ class TrainerRun:
         self.loss_facts, self.search = LossFacts(), Search()
         self.modules: list[nn.Module] = []
         self.memory_of_init: dict[str, int] = {}
+        self.read_once: dict[str, Any] = {}
 
     @property
     def inspects(self) -> bool:

@@ -117,6 +117,8 @@ def train(
             seed_training(args.seed, full_determinism=args.full_determinism)
             methods._take_model(methods.call_model_init(trial))
             run.optimizer = run.lr_scheduler = None
+        makes_models = methods.model_init is not None
+        idle.warn_of_late(args, run.read_once, noise=methods.neftune_noise_alpha, makes_models=makes_models)
         run.take_batch_size()
         preparing.before_training(run.model, args, methods.processing_class)  # type: ignore[arg-type]  # texts are read
         if methods.neftune_noise_alpha:  # 0, too, means no noise, as in the original

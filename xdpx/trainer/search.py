@@ -32,8 +32,6 @@ Model = TypeVar("Model")
 BACKENDS = {"optuna": "optuna", "ray": "ray.tune", "xdpx": "xdpx"}
 SPEED = ("_runtime", "_per_second", "_compilation_time", "_model_preparation_time")
 COUNTS = ("epoch", "num_input_tokens_seen")
-READ_ONCE = frozenset({"bf16", "fp16", "tf32", "fsdp", "deepspeed"})
-"""Arguments that are read when the Trainer is made, so that a trial cannot change what they do."""
 
 
 def _is_score(name: str) -> bool:
@@ -269,12 +267,6 @@ def take_trial(run: TrainerRun, trial: Any) -> None:
                 under="transformers.trainer",
             )
             continue
-        if name in READ_ONCE:
-            log.warning(
-                f"{SOURCE}: {name} is read when the Trainer is made, so trials with different values of it train "
-                "alike. Leave it out, or search with one Trainer for each value.",
-                once=True,
-            )
         now = search.replaced[name] = getattr(args, name)
         setattr(args, name, value if now is None else _as_kind(value, kinds.get(name, type(now))))
     log.info(f"trial: {', '.join(f'{name} {value}' for name, value in values.items())}")

@@ -26,7 +26,7 @@ from xdpx.optimizers.pytorch import building, groups
 from xdpx.optimizers.pytorch.scheduling import scheduler_for, steps_on_metric
 from xdpx.reports.results import wanted_metric
 from xdpx.search.spaces import Space
-from xdpx.trainer import flow, keeping, overrides, resuming, running, scoring, search, wiring
+from xdpx.trainer import flow, idle, keeping, overrides, resuming, running, scoring, search, wiring
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.arguments.training import apply_log_level
 from xdpx.trainer.conveniences import Conveniences
@@ -123,6 +123,7 @@ class Trainer(Conveniences):
                 raise FileExistsError(f"output_dir: {folder} is a file. Name a folder, or move the file away.")
             io.local_files.make_folder(folder)
         self._run.fire("on_init_end")
+        self._run.read_once = idle.read_once(args)
         self._run.memory_of_init = memory.metrics("init")
 
     def _take_model(self, model: nn.Module) -> None:
