@@ -137,3 +137,13 @@ def test_arguments_that_are_changed_after_they_were_read_are_told_of(
     assert "label_smoothing_factor: is 0.25 now, but was 0.0 when the Trainer was made" in said
     assert "neftune_noise_alpha: is 3.0 now, but was None" in said
     assert "learning_rate" not in said
+
+
+@pytest.mark.parametrize("name", ["loss", "own_loss", "own_runtime"])
+def test_metrics_with_the_name_of_something_else_are_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    trainer(tmp_path, compute_metrics=lambda _: {name: 9.0}).evaluate(metric_key_prefix="own")
+    said = capsys.readouterr().err
+    wanted = "its 'loss' is own_loss in the place of the loss" if name == "loss" else f"its {name} is lost"
+    assert f"compute_metrics: {wanted}" in said

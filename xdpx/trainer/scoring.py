@@ -28,6 +28,8 @@ from xdpx.trainer.outputs import EvalLoopOutput, EvalPrediction
 from xdpx.trainer.parts import TrainerRun
 
 PARTS = ("predictions", "label_ids", "inputs", "losses")
+SPEED = ("runtime", "samples_per_second", "steps_per_second")
+"""Ends of the names of what `Cost` measures."""
 
 
 class Cost:
@@ -202,6 +204,7 @@ class Seen:
         _refuse_metrics(metrics)
         metrics = collectives.broadcast_object(plain_numbers(dict(metrics)))  # so that all ranks decide alike
         loss = self._tally.mean(over_targets=self._methods.loss_calls.averages_targets)
+        _warn_of_names(metrics, prefix, has_loss=loss is not None)
         if loss is not None:
             metrics[f"{prefix}_loss"] = loss
         metrics |= beside(metrics, log.take_accumulated())
@@ -223,6 +226,21 @@ class Seen:
                 once=True,
             )
         return known or seen
+
+
+def _warn_of_names(metrics: Mapping[str, Any], prefix: str, *, has_loss: bool) -> None:
+    """Warn of metrics that have the name of something else that an evaluation gives: one of both is lost."""
+    if has_loss and "loss" in metrics:
+        log.warning(
+            f"compute_metrics: its 'loss' is {prefix}_loss in the place of the loss that is trained. Rename it to have "
+            "both.",
+            once=True,
+        )
+    taken = [f"{prefix}_loss"] * has_loss + [f"{start}{name}" for start in ("", f"{prefix}_") for name in SPEED]
+    if lost := [name for name in taken if name in metrics]:
+        log.warning(
+            f"compute_metrics: its {', '.join(lost)} is lost, as the Trainer itself logs that. Rename it.", once=True
+        )
 
 
 def _refuse_metrics(answer: Any) -> None:
