@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,17 @@ def test_arguments_that_another_one_switches_off_are_named(
     monkeypatch.setattr(idle.log, "warning", lambda text, **_: told.append(text))
     idle.warn_of_idle(arguments(tmp_path, **changes))
     assert [text.partition(":")[0] for text in told] == ([idle_one] if idle_one else [])
+
+
+def test_defaults_that_a_library_has_changed_are_not_taken_for_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @dataclass
+    class Config(TrainingArguments):
+        logging_steps: float = 10
+
+    idle.warn_of_idle(Config(str(tmp_path), use_cpu=True, logging_strategy="epoch"))
+    assert "logging_steps" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("optim", "told"), [("sgd", True), ("adamw_torch", False)])

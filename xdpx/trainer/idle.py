@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from xdpx.logger import log
 from xdpx.trainer.arguments import TrainingArguments
-from xdpx.trainer.arguments.fields import Fields
 
 
 class Idle(NamedTuple):
@@ -123,8 +122,8 @@ def warn_of_late(
 
 
 def _is_given(args: TrainingArguments, name: str) -> bool:
-    """Return whether an argument does not have its default."""
-    return bool(getattr(args, name) != getattr(Fields, name))
+    """Return whether an argument does not have its default, which a class of a library or a user may have changed."""
+    return bool(getattr(args, name) != getattr(type(args), name))
 
 
 def _tell(name: str, value: object, why: str, remedy: str) -> None:
