@@ -214,6 +214,13 @@ def test_a_grid_that_is_cut_off_is_told(planned: Callable[..., Plan], most: int,
     assert [told in doubt for doubt in plan.doubts()] == [True] * bool(told)
 
 
+@pytest.mark.parametrize(("startup", "told"), [(3, True), (2, False)])
+def test_a_model_that_never_proposes_is_told(planned: Callable[..., Plan], startup: int, told: bool) -> None:
+    pytest.importorskip("optuna")
+    doubts = [*planned(tuner="tpe", startup_trials=startup, max_trials=3).doubts()]
+    assert ["all 3 trials are random: tpe begins after startup_trials" in doubt for doubt in doubts] == [True] * told
+
+
 @pytest.mark.parametrize("log", [False, True])
 def test_an_end_that_no_step_reaches_is_told(planned: Callable[..., Plan], log: bool) -> None:
     space = {"hidden_size": {"type": "int", "values": [8, 33], "step": 2 if log else 8, "log": log}}

@@ -40,7 +40,7 @@ class Tune:
             return False
 
     def outlook(self) -> str:
-        """Return a sentence on the planned search, for `--dry`."""
+        """Return a sentence on the planned search, and its warnings, for `--dry`."""
         plan, settings = self._plan, self._settings
         parameters = ", ".join(plan.space.names)
         runs = f" of {len(plan.members)} runs each" if len(plan.members) > 1 else ""
@@ -49,6 +49,7 @@ class Tune:
             f"{settings.schedule} decides by {plan.metric} ({plan.better} is better) which trials continue; "
             f"a whole run has {plan.budget.total:,} samples"
             + (f"; continues the search in {settings.save_dir}" if holds_search(settings.save_dir) else "")
+            + "".join(f"\nwarning: {doubt}" for doubt in plan.doubts())
         )
 
     def run(self) -> int:

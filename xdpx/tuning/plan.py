@@ -136,7 +136,13 @@ class Plan:
         for each in self.space.dimensions:
             if isinstance(each, Int) and (last := each.at(1.0)) < each.high:
                 yield f"{each.name} is at most {last}: from {each.low} by step {each.step}, {each.high} is not reached."
-        if self.settings.tuner != "grid":
+        tuner, startup = self.settings.tuner, self.options.get("startup_trials", 0)
+        if startup >= self.settings.max_trials:
+            yield (
+                f"all {self.settings.max_trials} trials are random: {tuner} begins after startup_trials ({startup}). "
+                "Lower that, or raise max_trials."
+            )
+        if tuner != "grid":
             return
         most, points = self.settings.max_trials, self.space.grid(self.options["float_samples"])
         tried, more = list(islice(points, most)), sum(1 for _ in islice(points, MOST_COUNTED))
