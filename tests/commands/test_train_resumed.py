@@ -108,6 +108,22 @@ def test_scores_of_other_held_out_rows_are_not_compared(start: Start, capfd: pyt
     assert "dev.pt changed: scores cannot be compared, so the best score is reset" in capfd.readouterr().err
 
 
+def test_rows_that_may_have_been_trained_on_are_told_when_they_are_scored(
+    start: Start, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert start() == 0
+    words, told = (
+        ["x-eval", "save_dir=run", "valid_subset=dev", "page="],
+        "these rows may be among those that it has seen",
+    )
+    preprocess(1, splits=("dev",))
+    assert door.main(words) == 0
+    assert told not in capfd.readouterr().err
+    preprocess(2, splits=("train", "dev"))
+    assert door.main(words) == 0
+    assert told in capfd.readouterr().err
+
+
 def test_a_finished_run_of_other_code_is_skipped_with_a_warning(
     start: Start, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,6 +157,11 @@ def digest(path: str) -> str | None:
     return facts.sha256 if facts is not None else None
 
 
+def rebuilt(data_dir: str, before: Mapping[str, str]) -> list[str]:
+    """Return the names of files of data_dir that have other digests than `before`; those that are gone do not count."""
+    return [name for name, known in before.items() if digest(io.join(data_dir, name)) not in {known, None}]
+
+
 def split_name(path: str) -> str:
     """Return the name of the split of a file: `data/train.pt` -> `train`."""
     return io.name(path).removesuffix(".pt").removesuffix(".jsonl")

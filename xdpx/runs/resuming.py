@@ -13,7 +13,7 @@ from xdpx.config.args_file import ARGS_FILE, newest_args, write_args, write_star
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault, first_few, refusal
 from xdpx.config.loading import Run, fingerprint
 from xdpx.config.stored_args import read_args
-from xdpx.datasets.store import digest
+from xdpx.datasets.store import rebuilt
 from xdpx.logger import log
 from xdpx.runs import run_folder
 from xdpx.runs.changed_keys import lasting
@@ -138,11 +138,6 @@ def same_data(data_dir: str, saved: Mapping[str, Any]) -> dict[str, str]:
         remedy = "Restore the old data, or start a new run. To continue on other data, put them in their own folder."
         raise refusal("data_dir", problem, remedy)
     return trained_on
-
-
-def rebuilt(data_dir: str, before: Mapping[str, str]) -> list[str]:
-    """Return the names of files of data_dir that have other digests than `before`; those that are gone do not count."""
-    return [name for name, known in before.items() if digest(io.join(data_dir, name)) not in {known, None}]
 
 
 def with_own_architecture(run: Run, folder: str) -> Run:

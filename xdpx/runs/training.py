@@ -18,6 +18,7 @@ from xdpx.config.loading import Run, fingerprint
 from xdpx.config.registry import are_shipped
 from xdpx.config.spmd_keys import SPMD
 from xdpx.datasets.plan import Position
+from xdpx.datasets.store import rebuilt
 from xdpx.engines.base import Batch
 from xdpx.inference import own_code
 from xdpx.logger import log
@@ -149,7 +150,7 @@ class _Training:
         changed_keys.refuse_finished(changed, progress, parts.total)
         if {"loss", "task"} & changed.keys():
             saved = changed_keys.without_facts(saved)
-        others = resuming.rebuilt(settings.data_dir, saved.get("metadata", {}).get("scored", {}))
+        others = rebuilt(settings.data_dir, saved.get("metadata", {}).get("scored", {}))
         self.judging = [*changed_keys.judges(run, changed), *others]
         if self.judging:
             saved = changed_keys.without_scores(saved)
