@@ -223,6 +223,11 @@ REFERENCES = [
     Row("a parent that is broken", "x-train c", ["d.hjson:1", "never closed"], {"c.hjson": "{\n  __parent__: d.hjson\n  save_dir: new\n}", "d.hjson": "{ a: [1,\n"}),
     Row("a save_dir that two runs of a loop share", "x-train c", ["save_dir", "'new'", "runs 1, 2", r"\$\{"], {"c.hjson": "{\n __parent__: ['train.hjson', [{seed: 1}, {seed: 2}]]\n save_dir: new\n}"}),
     Row("the same run twice", "x-train c", ["runs 1, 2", "are identical"], {"c.hjson": "{\n __parent__: ['train.hjson', [{save_dir: 'new1'}, {save_dir: 'new2'}]]\n}"}),
+    Row("a loop without its brackets", "x-train c", ["__parent__", "seed of this table is overridden", r"\[ \]"], {"c.hjson": "{\n __parent__: ['train.hjson', {seed: 1}, {seed: 2}]\n save_dir: new\n}"}),
+    Row("a misspelt macro on the command line", "x-train c __def__.flod=2", ["__def__.flod", "Did you mean 'fold'"], {"c.hjson": "{\n __parent__: train.hjson\n __def__: {fold: 1}\n save_dir: new${fold}\n}"}),
+    Row("a key without the macro that names its folder", "x-train c seed=5", ["seed", "__def__.seed=..."], {"c.hjson": "{\n __parent__: train.hjson\n __def__: {seed: 1}\n seed: ${seed}\n save_dir: new${seed}\n}"}),
+    Row("a reference as another language writes it", "x-train c", ["save_dir", "not replaced", r"Write \$\{seed\}"], {"c.hjson": "{\n __parent__: train.hjson\n save_dir: new$(seed)\n}"}),
+    Row("typographic quotes around a path", "x-train train save_dir=“new”", ["save_dir", "a quote at one end"]),
     Row("one bad run of a loop", "x-train c", ["learning_rate", "'x'", "in run 2 of 2"], {"c.hjson": "{\n __parent__: ['train.hjson', [{save_dir: 'new1', learning_rate: 0.1}, {save_dir: 'new2', learning_rate: 'x'}]]\n}"}),
 ]  # fmt: skip
 
