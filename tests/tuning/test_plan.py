@@ -240,6 +240,18 @@ def test_the_updates_of_a_schedule_are_as_many_samples_in_each_trial(
     assert (same.values["warmup_steps"], same.values["swa_start"]) == (warmup, swa)
 
 
+def test_the_base_counts_its_updates_with_its_own_update_freq(planned: Callable[..., Plan]) -> None:
+    plan = planned(space={"update_freq": {"type": "int", "values": [1, 4]}})
+    assert (plan.length.per_update, plan.budget.total) == (16, 12 * 16)
+    assert [run.values["eval_interval"] for run in plan.runs_of(0, {"update_freq": 2})] == [2]
+    assert [*plan.doubts()] == []
+
+
+def test_updates_of_a_base_without_a_batch_size_are_told(planned: Callable[..., Plan]) -> None:
+    plan = planned(base={"batch_size": None})
+    assert ["has no batch_size: keys that count updates" in doubt for doubt in plan.doubts()] == [True]
+
+
 def test_a_schedule_that_a_trial_has_not_gets_no_key(planned: Callable[..., Plan]) -> None:
     space = {"batch_size": {"type": "categorical", "values": [8, 16]}}
     space |= {"lr_scheduler": {"type": "categorical", "values": ["one_cycle", "constant"]}}

@@ -130,6 +130,10 @@ class Plan:
                 "Give all of them the same held-out rows."
             )
 
+        if self.base_runs[0].origins.get("batch_size", ORIGIN) == ORIGIN:
+            size = self.base_runs[0].values["batch_size"]
+            told = f"keys that count updates, such as eval_interval, are taken for one of {size}"
+            yield f"{self.base} has no batch_size: {told}. Write the one that they are meant for."
         yield from self._never_tried()
 
     def _never_tried(self) -> Iterator[str]:
@@ -368,10 +372,13 @@ def _without(dimensions: Sequence[Dimension], names: set[str]) -> list[Dimension
 
 
 def _lacking(space: Space, written: Mapping[str, Any]) -> Values:
-    """Return a value of each parameter that the base config lacks, if it exists with the values written there."""
+    """Return a value of each parameter that the base config lacks, if it exists with the values written there.
+
+    Not of `update_freq`: its default is what the base means where it counts updates.
+    """
     values: Values = {}
     for dimension in space.dimensions:
-        if dimension.name not in written and dimension.holds({**written, **values}):
+        if dimension.name not in (*written, "update_freq") and dimension.holds({**written, **values}):
             values[dimension.name] = dimension.at(0.5)
     return values
 
