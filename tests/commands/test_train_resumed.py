@@ -172,6 +172,20 @@ def test_shards_that_arrive_later_are_no_other_data(start: Start) -> None:
     assert start(resume=True, **keys) == 0
 
 
+def test_splits_that_a_pattern_selects_only_now_are_told(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = {"train_subset": "train*", "max_update": None, "max_epoch": 1, "eval_interval": -1, "log_interval": 1}
+    assert start(train_steps=1, **keys) == 0
+    assert start(train_steps=1, resume=True, **keys) == 0
+    assert "other splits" not in capsys.readouterr().err
+    preprocess(seed=2, splits=("train1",))
+    assert start(train_steps=1, resume=True, **keys) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "train_subset selects other splits than at the checkpoint (train1.pt: new)" in told
+    assert "the run keeps its 7 updates" in told
+    assert start(resume=True, **{**keys, "train_subset": ["train", "train1"]}) == 0
+    assert "training to step 15 of 15" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("steps", "again", "told"),
     [

@@ -127,10 +127,15 @@ def build_parts(run: Run, settings: TrainParameters, *, progress: Progress, save
     seed = by_the_first(lambda: _seed(settings, saved))
     processor = _build_processor(run, settings)
     data = _build_data(run, settings, processor, seed=seed)
+    same_plan = saved.get("plan") == plan_of(run)
     if saved:
-        data.digests |= resuming.same_data(settings.data_dir, saved)
+        known = resuming.same_data(settings.data_dir, saved)
+        if settings.lazy_load:
+            data.digests |= known  # of shards that are not opened again
+        elif same_plan:
+            resuming.warn_of_splits(known, data.digests, total=int(saved["total"]))
         run = resuming.with_own_architecture(run, settings.save_dir)
-    total = int(saved["total"]) if saved.get("plan") == plan_of(run) else _count_updates(settings, data, progress)
+    total = int(saved["total"]) if same_plan else _count_updates(settings, data, progress)
     loss = run.build("loss")
     _refuse_without_labels(run, settings, data, loss)
     labels = label_names(settings.data_dir) or []

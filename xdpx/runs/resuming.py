@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from xdpx.runs.parameters import TrainParameters
 from xdpx.training.progress import Progress
 from xdpx.training.status import Status, read_status
 from xdpx.utils import io
+from xdpx.utils.distributed_utils import is_master
 
 _OF_A_RESUME = re.compile(r"(?:args|starter_config|snapshot)\.resume-(\d+)\.(?:py|hjson|zip)")
 """Files that a resumed run wrote; the number is the step that it continued from."""
@@ -138,6 +139,27 @@ def same_data(data_dir: str, saved: Mapping[str, Any]) -> dict[str, str]:
         remedy = "Restore the old data, or start a new run. To continue on other data, put them in their own folder."
         raise refusal("data_dir", problem, remedy)
     return trained_on
+
+
+def warn_of_splits(before: Collection[str], now: Collection[str], *, total: int) -> None:
+    """Warn if a pattern in train_subset selects other files than at the checkpoint, so that an epoch is another one.
+
+    Args:
+        before: names of the files that the checkpoint was trained on.
+        now: of those that training goes on with.
+        total: updates of the whole schedule, which stays as it is.
+    """
+    changes = {
+        "new": [each for each in now if each not in before],
+        "gone": [each for each in before if each not in now],
+    }
+    told = "; ".join(f"{first_few(names, 4)}: {what}" for what, names in changes.items() if names)
+    if told and before and is_master():
+        log.warning(
+            f"train_subset selects other splits than at the checkpoint ({told}). The rest of the epoch comes in "
+            "another order, so that some of its rows are trained on again or left out, and the run keeps its "
+            f"{total} updates, whatever max_epoch says. List the splits by name in train_subset to count them anew."
+        )
 
 
 def with_own_architecture(run: Run, folder: str) -> Run:
