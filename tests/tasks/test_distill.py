@@ -76,6 +76,20 @@ def test_scoring_never_needs_the_teacher() -> None:
         task.train_step(BATCH)
 
 
+def test_a_run_that_goes_on_with_another_teacher_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    teacher = Teacher()
+    task = make(lambda: teacher)
+    assert task.state_dict() == {}
+    task.train_step(BATCH)
+    for again, told in ((copy.deepcopy(teacher), False), (Teacher(), True)):
+        resumed = make(lambda again=again: again)
+        resumed.load_state_dict(task.state_dict())
+        resumed.train_step(BATCH)
+        warned = capsys.readouterr().err
+        assert ("the weights in t.pt are not those that this run has learned from (t.pt)" in warned) == told
+        assert (resumed.state_dict() == task.state_dict()) != told
+
+
 def test_the_teacher_is_made_once_moves_no_dropout_and_is_shared_by_copies() -> None:
     made = []
 

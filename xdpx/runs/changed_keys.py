@@ -205,7 +205,10 @@ def warn_of_order(run: Run, changed: Changes, progress: Progress, *, length: int
 
 def judges(run: Run, changed: Changes) -> list[str]:
     """Return the changed keys that make scores incomparable with earlier ones."""
-    judging = {*JUDGING, "loss", *run.picked("loss").Parameters.model_fields} - COMPARABLE
+    loss = run.picked("loss")
+    judging = {*JUDGING, "loss", *loss.Parameters.model_fields} - COMPARABLE
+    if getattr(loss, "scored_by_teacher", False):
+        judging |= {key for key in changed if key.startswith("teacher_")}
     return sorted(judging & changed.keys())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from xdpx.config.args_file import ARGS_FILE
 from xdpx.config.faults import THIS_RUN, ConfigError, refusal
 from xdpx.config.loading import Run
 from xdpx.engines.pytorch.state import fill_model, model_weights
+from xdpx.logger import log
 from xdpx.losses.base import Batch, Loss
 from xdpx.losses.taught import Taught
 from xdpx.models.pytorch import weights
@@ -24,6 +26,9 @@ from xdpx.tasks.default import Task
 from xdpx.tasks.parameters import GROUP, DataParameters
 from xdpx.tokenizers.agreement import of_classifier
 from xdpx.utils import io
+
+TEACHER = "teacher"
+"""Key of the teacher in the state of the task."""
 
 OF_SOME = ("masked_positions", "token_type_ids")
 """Inputs that are dropped for models that do not take them."""
@@ -74,7 +79,7 @@ class Distill(Task):
             remedy = "Use distill, static_distill, bce_distill, minilm, tinybert, tinybert_td or pkm_local_distill."
             raise refusal("loss", problem, remedy)
         self._taught = loss
-        self._teacher = Teacher(make_teacher)
+        self._teacher = Teacher(make_teacher, path=parameters.teacher_pretrained_model)
 
     @classmethod
     def built(cls, run: Run, loss: Any) -> Distill:
@@ -82,6 +87,16 @@ class Distill(Task):
         return cls(
             run.parameters("task"), run.build("model", "student_"), loss, make_teacher=lambda: _teacher_of(run, loss)
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the loss, and which teacher it was that training has learned from so far."""
+        known = self._teacher.known
+        return super().state_dict() | ({} if known is None else {TEACHER: known})
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned; states of earlier versions do not tell the teacher."""
+        super().load_state_dict({name: value for name, value in saved.items() if name != TEACHER})
+        self._teacher.known = saved.get(TEACHER)
 
     def train_step(self, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return (loss sum in nats, count, facts) of one micro-batch."""
@@ -129,23 +144,56 @@ class MemoryDistillation(Distill):
 
 
 class Teacher:
-    """A network that is built at its first use, and shared by copies of the task."""
+    """A network that is built at its first use, and shared by copies of the task.
 
-    def __init__(self, make: Callable[[], nn.Module]) -> None:
-        self._make = make
+    Args:
+        make: builds it.
+        path: of its weights, for messages.
+
+    Attributes:
+        known: `path` and `digest` of the weights that a checkpoint was trained with, then of its own; None before.
+    """
+
+    def __init__(self, make: Callable[[], nn.Module], *, path: str) -> None:
+        self._make, self._path = make, path
         self._model: nn.Module | None = None
+        self.known: dict[str, str] | None = None
 
     def asked(self, loss: Taught, batch: Batch, device: torch.device) -> dict[str, Any]:
         """Return the outputs of the teacher for a batch that the loss needs."""
         if self._model is None:
             # Building draws random weights, which must not change the random state of the student's dropout.
             with torch.random.fork_rng(devices=[]):
-                self._model = self._make().eval().requires_grad_(requires_grad=False).to(device)
+                self._model = self._make().eval().requires_grad_(requires_grad=False)
+            self._compare(self._model)
+            self._model.to(device)
         with torch.no_grad():
             return loss.ask(self._model, net_input_for(self._model, batch["net_input"]))
 
+    def _compare(self, model: nn.Module) -> None:
+        """Warn if these are other weights than those of the teacher until the checkpoint."""
+        before, self.known = self.known, {"path": self._path, "digest": digest_of(model)}
+        if before is not None and before["digest"] != self.known["digest"]:
+            log.warning(
+                f"teacher_pretrained_model: the weights in {self._path} are not those that this run has learned "
+                f"from ({before['path']}). From here on it imitates them; a loss that is the distance from the teacher "
+                "cannot be compared with earlier ones. Restore the old ones, or start a new run in a new save_dir.",
+                once=True,
+            )
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Teacher:
         return self
+
+
+def digest_of(model: nn.Module) -> str:
+    """Return a checksum of all weights and buffers of a model on the host, by their names."""
+    found = 0
+    tensors = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    for name, value in sorted(tensors.items()):
+        found = zlib.crc32(name.encode(), found)
+        content: Any = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+        found = zlib.crc32(content, found)
+    return f"{found:08x}"
 
 
 def _teacher_of(run: Run, loss: Taught) -> nn.Module:

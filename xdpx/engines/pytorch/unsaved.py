@@ -71,7 +71,8 @@ def _has_tensors(value: object, known: Collection[int]) -> bool:
 
 def _own_parts(task: Any) -> Iterator[Any]:
     """Yield the task, its loss and the modules of its model whose class is a user's and saves no state of its own."""
-    saved = bool(task.state_dict())  # that of the loss, unless the task has another
+    shipped = type(task).__module__.partition(".")[0] in LIBRARIES  # a task of a user may save the loss in its own way
+    saved = bool((task.loss if shipped and hasattr(task, "loss") else task).state_dict())
     for part in (task, vars(task).get("loss"), *task.model.modules()):
         is_module = isinstance(part, nn.Module)
         saves = type(part).get_extra_state is not nn.Module.get_extra_state if is_module else saved
