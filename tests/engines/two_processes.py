@@ -650,8 +650,11 @@ class Reading(Task):
         return loss, tokens[:, 1:].numel(), {}
 
 
-def updates_of_an_engine(strategy, cut, *, make=adamw, most_rows=9, aside=True, **options):
-    """Return the facts and weights after three updates, each on the rows of two steps that `cut` selects."""
+def updates_of_an_engine(strategy, cut, *, make=adamw, most_rows=9, aside=True, again=False, **options):
+    """Return the facts and weights after three updates, each on the rows of two steps that `cut` selects.
+
+    With `again`, each is run once more in search of where NaN began.
+    """
     engine = PyTorchEngine(
         lambda: Reading(most_rows), make_optimizer=make, strategy=strategy,
         options=EngineOptions(clip_norm=0.3, **options), split=lambda each, parts: [
@@ -661,9 +664,11 @@ def updates_of_an_engine(strategy, cut, *, make=adamw, most_rows=9, aside=True, 
     )  # fmt: skip
     state, found = engine.start(1), []
     for number in range(3):
-        group = [batch(2 * number)[cut], batch(2 * number + 1)[cut]]
-        state, facts = engine.update(state, [{"tokens": rows, "aside": aside and cut.start == 0} for rows in group])
+        rows = [batch(2 * number)[cut], batch(2 * number + 1)[cut]]
+        group = [{"tokens": each, "aside": aside and cut.start == 0} for each in rows]
+        state, facts = engine.update(state, group)
         found.append(engine.facts_to_host(facts))
+        assert not again or engine.origin(state, group, number + 1) is None
     return found, strategy.weights(state.task.model, wanted=True), state
 
 
@@ -696,6 +701,11 @@ def check_an_engine_on_two_processes_takes_the_updates_of_one():
 
 def check_an_engine_whose_weights_are_sharded_takes_the_updates_of_one():
     engine_equals_one_process(sharded())
+
+
+def check_an_update_that_is_run_again_in_search_of_nan_leaves_nothing_for_the_next():
+    for strategy in (sharded(), Replicated(here())):
+        engine_equals_one_process(strategy, again=True)
 
 
 def check_memory_that_runs_out_on_one_process_changes_nothing_for_both():

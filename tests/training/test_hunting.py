@@ -15,7 +15,7 @@ from tests.processes import fork_ranks
 from xdpx.checkpoints.trusted import load_tensors
 from xdpx.datasets.plan import Position
 from xdpx.engines.origin import NonFiniteOrigin, NonFiniteUpdate, TensorFacts
-from xdpx.training.hunting import KEPT_UPDATES, Hunter
+from xdpx.training.hunting import KEPT_UPDATES, Hunter, Look, _first
 from xdpx.training.loop import Session
 from xdpx.training.progress import Progress
 
@@ -154,3 +154,10 @@ def test_of_two_processes_the_one_that_met_it_writes_and_both_end_with_the_same_
         in (tmp_path / "nonfinite/update-1-rank-1.txt").read_text()
     )
     assert load_tensors(str(tmp_path / "nonfinite/update-1-rank-1.pt"))["state"] == {"rank": 1}
+
+
+def test_a_sum_that_is_not_finite_on_all_processes_is_not_where_it_began() -> None:
+    late = NonFiniteOrigin("loss", "Block", made=MADE, micro_batch=2)
+    added = Look(NonFiniteOrigin("sum", "weight", made=MADE), ["first"])
+    rank, lines, _ = _first([added, Look(late, ["second"]), added], 3)
+    assert (rank, lines) == (1, ["second", "on rank 1 of 3 processes; the others give finite numbers"])

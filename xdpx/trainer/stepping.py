@@ -160,9 +160,10 @@ class OverrideEngine:
         self._num_items = None if group.num_items is None else int(group.num_items)
 
         def take_again(inputs: Any, last: bool) -> Generator[Tensor]:
-            del last
             methods.accelerator.gradient_state.sync_gradients = False
-            with self._run.parts.strategy.accumulating(state, False):
+            strategy = self._run.parts.strategy
+            # Shards collect gradients until a pass exchanges them: what is left would be part of the next update.
+            with strategy.accumulating(state, last and strategy.shards):
                 yield methods.loss_calls.step(state, inputs, group.num_items)
 
         before = _random_states()

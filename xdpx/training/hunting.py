@@ -169,20 +169,21 @@ class Look(NamedTuple):
 def _first(looks: Sequence[Look], size: int) -> tuple[int, list[str], str]:
     """Return (rank, report, sentence) of the process where it began; if none, of one that failed, else of rank 0."""
     phases = get_args(Phase)
-    met = [
-        (each.origin.micro_batch, phases.index(each.origin.phase), rank)
+    met = [  # sums come last: one over processes is finite on none of them if what one has added is not
+        (each.origin.phase == "sum", each.origin.micro_batch, phases.index(each.origin.phase), rank)
         for rank, each in enumerate(looks)
         if each.origin is not None
     ]
     if not met:
         rank = next((rank for rank, each in enumerate(looks) if each.failed), 0)
         return rank, looks[rank].lines, looks[rank].lines[0] if looks[rank].failed else ""
-    rank = min(met)[2]
+    first = min(met)
+    rank = first[-1]
     origin, lines, _ = looks[rank]
     headline = "" if origin is None else origin.headline()
     if size == 1:
         return rank, lines, f"It began {headline}."
-    others = [number for *_, number in met if number != rank]
+    others = [number for in_sum, *_, number in met if number != rank and in_sum == first[0]]
     also = f"; also on {', '.join(map(str, others))}" if others else "; the others give finite numbers"
     return (
         rank,

@@ -172,8 +172,8 @@ class PyTorchEngine:
             return None  # its backward pass would move the weights
 
         def take_again(batch: Batch, last: bool) -> Generator[Tensor]:
-            del last
-            with self.strategy.accumulating(state.task.model, False):
+            # Shards collect gradients until a pass exchanges them: what is left there would be part of the next update.
+            with self.strategy.accumulating(state.task.model, last and self.strategy.shards):
                 for loss_sum, _, _ in self._passes(state.task, to_device(batch, self.device)):
                     torch.autograd.backward(state.loss_scale.scaled(loss_sum))
                     yield loss_sum.detach()
