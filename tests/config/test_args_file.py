@@ -16,7 +16,7 @@ Write = Callable[..., Path]
 
 
 def draw(**values: object) -> Run:
-    base = {"shape": "square", "side": 3, "save_dir": "out/ö 'q\" x", "batch_size": 32}
+    base = {"shape": "square", "side": 3, "save_dir": "out/ö 'q\"", "batch_size": 32}
     return resolve({**base, **values}, "x-draw", source="draw.hjson", paths=False)
 
 
