@@ -247,6 +247,21 @@ def test_the_base_counts_its_updates_with_its_own_update_freq(planned: Callable[
     assert [*plan.doubts()] == []
 
 
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [({"batch_size": 8, "update_freq": 1}, (24, 8, 0.5)), ({"batch_size": 8, "update_freq": 2}, (12, 4, 0.5)),
+     ({"batch_size": 16, "update_freq": 4}, (3, 1, 0.25))],
+)  # fmt: skip
+def test_relative_numbers_of_updates_follow_update_freq_too(
+    planned: Callable[..., Plan], values: dict[str, int], found: tuple[int, int, float]
+) -> None:
+    space = {"batch_size": {"type": "categorical", "values": [8, 16]}, "update_freq": {"type": "int", "values": [1, 4]}}
+    base = {"max_update": "@{batch_size:16}/12", "eval_interval": "@{batch_size:16}/4"}
+    plan = planned(space=space, base={**base, "warmup_steps": "@{batch_size:16}/0.25"})
+    (run,) = plan.runs_of(0, values)
+    assert tuple(run.values[key] for key in ("max_update", "eval_interval", "warmup_steps")) == found
+
+
 def test_updates_of_a_base_without_a_batch_size_are_told(planned: Callable[..., Plan]) -> None:
     plan = planned(base={"batch_size": None})
     assert ["has no batch_size: keys that count updates" in doubt for doubt in plan.doubts()] == [True]

@@ -18,6 +18,7 @@ from xdpx.config.hints import shown
 from xdpx.config.loading import RUN_ONLY_KEYS, Run, fingerprint, load
 from xdpx.config.overrides import ORIGIN
 from xdpx.config.reading import read_runs
+from xdpx.config.relative import resolve
 from xdpx.config.selection import Pick
 from xdpx.datasets import store
 from xdpx.runs.length import Length, length_of
@@ -254,14 +255,29 @@ class Plan:
         factors = [given.get(key, base.values[key]) for key in ("batch_size", "update_freq")]
         if not all(isinstance(each, int | float) and each > 0 and each == int(each) for each in factors):
             return {}  # the check of the config says what is wrong with them
-        now = math.prod(factors)
+        now, scaled = math.prod(factors), self._of_batch_size(index, given)
         if now == before:
-            return {}
+            return scaled
         counts = {key: base.values.get(key) for key in IN_UPDATES} | {key: written.get(key) for key in OF_SCHEDULE}
-        return {
+        return scaled | {
             key: max(1, round(count * before / now))
             for key, count in counts.items()
             if isinstance(count, int) and count > 0 and key not in given and key not in base.relative
+        }
+
+    def _of_batch_size(self, index: int, given: Values) -> dict[str, Any]:
+        """Return the relative numbers of updates, which follow batch_size by themselves, adapted to update_freq."""
+        base = self.base_runs[index]
+        before, now = base.values["update_freq"], given.get("update_freq", base.values["update_freq"])
+        counts = {
+            key: resolve(text, {**base.values, **given}, key=key)
+            for key, text in base.relative.items()
+            if now != before and key in (*IN_UPDATES, *OF_SCHEDULE) and key not in given
+        }
+        return {
+            key: max(1, round(count * before / now))
+            for key, count in counts.items()
+            if isinstance(count, int) and count > 0
         }
 
     def stages_of(self, runs: Sequence[Run], trial: int, samples: int) -> list[Stage]:
