@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from xdpx import Trainer, TrainingArguments
+from xdpx import Seq2SeqTrainingArguments, Trainer, TrainingArguments
 from xdpx.trainer import idle
 
 
@@ -69,6 +69,11 @@ def test_arguments_that_another_one_switches_off_are_named(
     monkeypatch.setattr(idle.log, "warning", lambda text, **_: told.append(text))
     idle.warn_of_idle(arguments(tmp_path, **changes))
     assert [text.partition(":")[0] for text in told] == ([idle_one] if idle_one else [])
+
+
+def test_a_sampler_that_nothing_reads_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    idle.warn_of_idle(Seq2SeqTrainingArguments(str(tmp_path), use_cpu=True, sortish_sampler=True))
+    assert "sortish_sampler: has no effect" in capsys.readouterr().err
 
 
 def test_defaults_that_a_library_has_changed_are_not_taken_for_given(

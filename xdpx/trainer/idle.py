@@ -49,6 +49,12 @@ def warn_of_idle(args: TrainingArguments) -> None:
     for each in IDLE:
         if _is_given(args, each.name) and each.applies(args):
             _tell(each.name, getattr(args, each.name), each.why.format_map(vars(args)), each.remedy)
+    if getattr(args, "sortish_sampler", False):  # of Seq2SeqTrainingArguments
+        log.warning(
+            "sortish_sampler: has no effect, as in the original. To sort by length, set "
+            "train_sampling_strategy='group_by_length'.",
+            once=True,
+        )
 
 
 def warn_of_given_optimizer(args: TrainingArguments, optimizer: Any, schedule: Any) -> None:
