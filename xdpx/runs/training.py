@@ -241,7 +241,10 @@ class _Training:
             if self.judging and progress.best_score is not None:
                 told = f"{', '.join(self.judging)} changed: scores cannot be compared, so the best score is reset"
                 # A key was changed on purpose, and is listed above; a file may have been without a thought of this run.
-                log.info(told) if set(self.judging) <= self.changed.keys() else log.warning(told)
+                if set(self.judging) <= self.changed.keys():
+                    log.info(told)
+                elif is_master():
+                    log.warning(told)
                 progress.forget_best()
         log.info(f"training to step {until} of {self.parts.total}, {progress.group_size} samples each")
 

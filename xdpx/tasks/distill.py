@@ -26,6 +26,7 @@ from xdpx.tasks.default import Task
 from xdpx.tasks.parameters import GROUP, DataParameters
 from xdpx.tokenizers.agreement import of_classifier
 from xdpx.utils import io
+from xdpx.utils.distributed_utils import is_master
 
 TEACHER = "teacher"
 """Key of the teacher in the state of the task."""
@@ -173,7 +174,7 @@ class Teacher:
     def _compare(self, model: nn.Module) -> None:
         """Warn if these are other weights than those of the teacher until the checkpoint."""
         before, self.known = self.known, {"path": self._path, "digest": digest_of(model)}
-        if before is not None and before["digest"] != self.known["digest"]:
+        if before is not None and before["digest"] != self.known["digest"] and is_master():
             log.warning(
                 f"teacher_pretrained_model: the weights in {self._path} are not those that this run has learned "
                 f"from ({before['path']}). From here on it imitates them; a loss that is the distance from the teacher "
