@@ -138,6 +138,9 @@ class Loss:
     asks_each_class: ClassVar[bool] = False
     """Whether probabilities come from one sigmoid per class, not from a softmax over all classes."""
 
+    scored_by_teacher: ClassVar[bool] = False
+    """Whether held-out data are also compared with the teacher, because there is nothing else to score."""
+
     of_any_size: ClassVar[bool] = False
     """Whether it may be large without having run away: its unit is that of the labels, or it is a sum over labels."""
 

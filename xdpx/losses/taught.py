@@ -21,9 +21,6 @@ class Taught(Loss):
 
     reads_class_logits = False  # it also reads hidden layers of its model
 
-    scored_by_teacher: ClassVar[bool] = False
-    """Whether held-out data are also compared with the teacher, because there is nothing else to score."""
-
     @property
     def reads_output(self) -> bool:
         """Whether `ask` needs the final output of the teacher; else its encoder is enough."""

@@ -207,7 +207,7 @@ def judges(run: Run, changed: Changes) -> list[str]:
     """Return the changed keys that make scores incomparable with earlier ones."""
     loss = run.picked("loss")
     judging = {*JUDGING, "loss", *loss.Parameters.model_fields} - COMPARABLE
-    if getattr(loss, "scored_by_teacher", False):
+    if loss.scored_by_teacher:
         judging |= {key for key in changed if key.startswith("teacher_")}
     return sorted(judging & changed.keys())
 

@@ -71,9 +71,10 @@ def _has_tensors(value: object, known: Collection[int]) -> bool:
 
 def _own_parts(task: Any) -> Iterator[Any]:
     """Yield the task, its loss and the modules of its model whose class is a user's and saves no state of its own."""
+    loss = vars(task).get("loss")
     shipped = type(task).__module__.partition(".")[0] in LIBRARIES  # a task of a user may save the loss in its own way
-    saved = bool((task.loss if shipped and hasattr(task, "loss") else task).state_dict())
-    for part in (task, vars(task).get("loss"), *task.model.modules()):
+    saved = bool((loss if shipped and loss is not None else task).state_dict())
+    for part in (task, loss, *task.model.modules()):
         is_module = isinstance(part, nn.Module)
         saves = type(part).get_extra_state is not nn.Module.get_extra_state if is_module else saved
         if not saves and type(part).__module__.partition(".")[0] not in LIBRARIES:
