@@ -61,6 +61,13 @@ def test_a_file_in_another_encoding_or_without_a_text_is_left_out_and_told(tmp_p
     assert sum(map(len, found.rows.values())) == 40
 
 
+def test_links_to_what_is_not_there_are_told(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone/1.txt").symlink_to(tmp_path / "nowhere")
+    assert told(look(tmp_path), "left out") == "1 links to what is not there, such as gone/1.txt"
+
+
 def test_a_table_is_preferred_to_folders_with_notes(tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / "data.csv").write_text("text,label\n" + "".join(f"day {index},{index % 2}\n" for index in range(60)))

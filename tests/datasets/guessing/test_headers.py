@@ -72,6 +72,13 @@ def test_a_title_above_the_names_and_a_total_below_the_rows_are_no_rows(tmp_path
     )
 
 
+def test_names_that_are_not_common_are_found_below_a_title_of_one_cell(tmp_path: Path) -> None:
+    lines = [f"u{index},第{index}条很好,{('满意', '不满意')[index % 2]}\n" for index in range(60)]
+    found = table(tmp_path, "调查结果,,\n", "用户,评价内容,满意度\n", *lines)
+    assert (found.names, len(found.rows)) == (["用户", "评价内容", "满意度"], 60)
+    assert len(table(tmp_path, "调查,结果,\n", "用户,评价内容,满意度\n", *lines).rows) > 60
+
+
 def test_a_first_row_without_a_label_is_no_title(tmp_path: Path) -> None:
     found = table(tmp_path, "a rainy day,\n", "label,good\n", *LINES)
     assert (found.named, len(found.rows), found.left_out) == (False, 62, ())

@@ -13,6 +13,7 @@ from xdpx.loaders.parsers.base import Row
 from xdpx.loaders.parsers.files import open_raw
 from xdpx.logger import log
 from xdpx.utils import io
+from xdpx.utils.storage import Entry
 
 UNLABELLED = frozenset({"unsup", "unlabeled", "unlabelled"})
 """Names of folders of texts without a label, in lower case."""
@@ -24,14 +25,19 @@ def class_folders(folder: str) -> dict[str, list[str]]:
     Texts are files whose names end in `.txt` or have no ending, as the messages of a newsgroup.
     """
     found = {}
-    for label in sorted(map(io.name, io.listdir(folder))):
-        inside = io.join(folder, label)
-        if not label.startswith((".", "_")) and io.isdir(inside):
-            names = sorted(name for name in map(io.name, io.listdir(inside)) if not name.startswith("."))
-            files = [io.join(inside, name) for name in names if name.endswith(".txt") or "." not in name]
-            found[label] = [file for file in files if file.endswith(".txt") or io.isfile(file)]
-    found = {label: files for label, files in found.items() if files}
+    for entry in _folders(folder):
+        inside = [each.path for each in io.store(entry.path).children(entry.path) if not each.folder]
+        names = {path: io.name(path) for path in inside if not io.name(path).startswith(".")}
+        if files := [path for path, name in names.items() if name.endswith(".txt") or "." not in name]:
+            found[io.name(entry.path)] = files
     return found if len(found) > 1 else {}
+
+
+def _folders(path: str) -> list[Entry]:
+    """Return the folders in a folder that may be labels."""
+    place = io.plain(path)
+    found = [entry for entry in io.store(place).children(place) if entry.folder]
+    return [entry for entry in found if not io.name(entry.path).startswith((".", "_"))]
 
 
 def read_class_folders(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
@@ -47,10 +53,18 @@ def read_class_folders(path: str, wishes: Wishes) -> tuple[Table, list[Decision]
     _, encoding = text_of(_sample([file for _, file in files]), path, wishes)
     wishes = replace(wishes, encoding=encoding.value)
     rows, left_out = _rows(files, wishes)
+    if broken := _broken_links(path):
+        left_out = [f"{len(broken):,} links to what is not there, such as {broken[0]}", *left_out]
     if without := [label for label in folders if label.lower() in UNLABELLED]:
         left_out = [f"'{without[0]}', {len(folders[without[0]]):,} texts without a label", *left_out]
     table = Table(path, ["text", "label"], named=True, rows=rows, left_out=tuple(left_out))
-    return table, [encoding, Decision("format", "a text per file, in a folder per label", "certain")]
+    return table, [encoding, Decision("format", "a text per file, in a folder per label", "likely")]
+
+
+def _broken_links(path: str) -> list[str]:
+    """Return label and name of each link to a file that is not there, which listings leave out."""
+    folders = [entry.path for entry in _folders(path)] if io.islocal(path) else []
+    return [f"{io.name(folder)}/{name}" for folder in folders for name in io.local_files.broken_links(folder)]
 
 
 def _sample(files: Sequence[str]) -> bytes:

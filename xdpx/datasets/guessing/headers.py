@@ -49,13 +49,15 @@ def has_header(rows: Sequence[Row]) -> tuple[bool, Any]:
 
 
 def rows_above_names(rows: Sequence[Row]) -> int:
-    """Return how many rows precede the names of the columns, such as a title; 0 if it is not certain that some do.
+    """Return how many rows precede the names of the columns, such as a title; 0 if none seem to.
 
-    Each has fewer filled cells than the names below it.
+    Each has fewer filled cells than the names below it, which are common names unless each has one cell at most.
     """
     filled = [sum(bool(cell.strip()) for cell in row) for row in rows[:DEEPEST]]
     for place in range(1, len(filled)):
-        if max(filled[:place]) < filled[place] and has_header(rows[place:]) == (True, "certain"):
+        most = max(filled[:place])
+        header, sure = has_header(rows[place:]) if most < filled[place] else (False, "certain")
+        if header and (sure == "certain" or (most == 1 and sure == "likely")):
             return place
     return 0
 

@@ -360,7 +360,8 @@ def _excel(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
             if wishes.sheet:
                 raise
     if not tables:
-        raise question(path, "sheet", "no sheet has rows below a row of names.", "Is it the right file?")
+        remedy = "Is it the right file? Remove a title above the names."
+        raise question(path, "sheet", "no sheet has rows below a row of names.", remedy)
     most = max(tables, key=lambda name: len(tables[name].rows))
     rivals = [name for name, table in tables.items() if name != most and 5 * len(table.rows) > len(tables[most].rows)]
     if rivals:
