@@ -31,7 +31,7 @@ Columns = dict[str, Column]
 
 Rows = NDArray[np.int64]
 
-VALUES_COMPARED = 4096
+VALUES_COMPARED = 512
 """Number of values of a column of numbers in the digest of a source. Each may be read from another page of a disk."""
 
 
