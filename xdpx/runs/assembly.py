@@ -156,9 +156,10 @@ def build_parts(run: Run, settings: TrainParameters, *, progress: Progress, save
             f"ascending_metric is not set, so the step with the highest {settings.major_metric} counts as the best. If "
             "lower is better, set ascending_metric: false; else set it to true, and this warning is gone."
         )
-    if settings.tolerance is not None and not settings.tolerance >= settings.eval_interval > 0:
+    at_the_end = settings.eval_interval < 0
+    if settings.tolerance is not None and (at_the_end or settings.tolerance < settings.eval_interval):
         effect = "the first evaluation without a better score ends the training"
-        effect = effect if settings.eval_interval > 0 else "it never ends the training"
+        effect = "it never ends the training" if at_the_end else effect
         log.warning(
             f"tolerance: {settings.tolerance} counts updates, and eval_interval is {settings.eval_interval}: {effect}. "
             "To allow N evaluations without a better score, set it to N times eval_interval."
