@@ -8,20 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
+from tests.trainer.test_search import Classes
 from xdpx import Seq2SeqTrainingArguments, Trainer, TrainingArguments
 from xdpx.trainer import idle
-
-
-class Classes(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(1, 2)
-
-    def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, Any]:
-        logits = self.layer(x)
-        return {"loss": None if labels is None else nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
 class Own(Trainer):
