@@ -26,7 +26,7 @@ from xdpx.logger import log
 from xdpx.tokenizers import agreement
 from xdpx.tokenizers.target_map import TargetMap, number_of
 from xdpx.utils import io
-from xdpx.utils.aside import text_of
+from xdpx.utils.commit import read_manifest
 from xdpx.utils.raw_places import is_raw, is_table
 from xdpx.utils.verified import refuse_altered
 
@@ -57,9 +57,6 @@ _OF_SAMPLES = frozenset({"max_len", "unk_word", "target_unk"})
 
 _OF_PLACES = frozenset({"data_source", "data_files", "data_dir", "workers", "ignore_findings"})
 """Keys of x-prepro that change no sample: where raw files are, and how they are read."""
-
-_STATUS = "status.json"
-"""File of a run that names, among others, the data that it was trained on."""
 
 _RAW_PLACES = frozenset({"data_source", "data_files", "data_dir"})
 """Paths that x-prepro read from and wrote to; nothing reads them again."""
@@ -632,7 +629,7 @@ def _prepared(name: str, path: str, plan: InferencePlan, key: str, source: str) 
     _refuse_other_data(plan, folder, agreement.LISTS, key, source)
     _tell_of_other_texts(plan, folder, name)
     if plan.checkpoint is not None and folder == plan.data_dir.rstrip("/") and "data_dir" not in plan.given:
-        _tell_of_other_rows(plan, io.parent(plan.checkpoint), name)
+        _tell_of_other_rows(plan.checkpoint, plan.data_dir, name)
     if "processor" in plan.given and (fault := other_columns(plan.train, read_meta(folder), "Leave it out.")):
         raise ConfigError(source, [replace(fault, key="extra_config.processor")])
     return Input(name, path, is_store=True, key=key)
@@ -656,16 +653,12 @@ def _tell_of_other_texts(plan: InferencePlan, folder: str, name: str) -> None:
         log.warning(f"{name}: was preprocessed otherwise: {'; '.join(told)}. {advice}", once=True)
 
 
-def _tell_of_other_rows(plan: InferencePlan, save_dir: str, name: str) -> None:
-    """Warn if the rows that the run was trained on were rebuilt since: those to score may have been among them."""
-    held_out = plan.train.values.get("valid_subset")
-    data: dict[str, str] = {}
-    path = io.join(save_dir, _STATUS)
-    with suppress(ValueError, AttributeError):  # damaged, or of a Trainer
-        data = json.loads(text_of(path)[0]).get("data") or {} if io.isfile(path) else {}
-    trained_on = {file: digest for file, digest in data.items() if split_name(file) != held_out}
-    if changed := rebuilt(plan.data_dir, trained_on):
-        problem = f"{first_few(changed, 3)} of {plan.data_dir} was rebuilt after this model was trained on it"
+def _tell_of_other_rows(checkpoint: str, data_dir: str, name: str) -> None:
+    """Warn if the rows that weights were trained on were rebuilt since: those to score may have been among them."""
+    manifest = read_manifest(io.parent(checkpoint), io.name(checkpoint).removesuffix(".pt"))
+    trained_on = manifest.facts.get("data", {}) if manifest is not None else {}
+    if changed := rebuilt(data_dir, trained_on):
+        problem = f"{first_few(changed, 3)} of {data_dir} was rebuilt after this model was trained on it"
         log.warning(f"{name}: {problem}, so these rows may be among those that it has seen", once=True)
 
 
